@@ -1,0 +1,1 @@
+//! Frames, collectives and meshes.

@@ -1,0 +1,2 @@
+//! What a machine needs, then the tests.
+fn main() {}
