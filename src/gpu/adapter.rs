@@ -5,7 +5,8 @@ use super::GpuError;
 /// Which adapter to open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdapterChoice {
-    /// Part of the adapter's name, in any case; `None` (default) takes the best adapter.
+    /// Part of the adapter's [`label`](AdapterInfo::label), in any case: its name, or `vulkan` of a GPU that two backends
+    /// offer; `None` (default) takes the best adapter.
     pub name: Option<String>,
 }
 
@@ -108,7 +109,7 @@ pub(super) fn open(choice: &AdapterChoice) -> Result<(AdapterInfo, wgpu::Device,
     let seen = found.iter().map(|(info, _)| info.label()).collect();
     let wanted = choice.name.as_ref().map(|name| name.to_lowercase());
     let fits =
-        |info: &AdapterInfo| wanted.as_ref().is_none_or(|wanted| info.name.to_lowercase().contains(wanted));
+        |info: &AdapterInfo| wanted.as_ref().is_none_or(|wanted| info.label().to_lowercase().contains(wanted));
     let Some((info, adapter)) = found.into_iter().find(|(info, _)| fits(info)) else {
         return Err(GpuError::NoAdapter { wanted: choice.name.clone(), seen });
     };

@@ -16,7 +16,7 @@ use gradwire::gpu::{AdapterChoice, Gpu, GpuError, Limits, adapters};
 pub(crate) fn gpus() -> Vec<Gpu> {
     let mut gpus = Vec::new();
     for info in adapters() {
-        let gpu = Gpu::open(&AdapterChoice { name: Some(info.name.clone()) }).unwrap();
+        let gpu = Gpu::open(&AdapterChoice { name: Some(info.label()) }).unwrap();
         println!("adapter: {}, {}", gpu.info().label(), gpu.info().driver);
         gpus.push(gpu);
     }
