@@ -1,0 +1,1 @@
+//! All-to-all, all-gather and barrier as state machines without socket, clock or thread.

@@ -1,0 +1,1 @@
+//! A mesh inside one process.
