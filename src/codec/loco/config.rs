@@ -1,0 +1,158 @@
+//! The parameters of LoCo: exponents and 256ths, so that an inexact scale cannot be written down.
+
+use std::num::NonZeroU32;
+
+use crate::codec::Step;
+
+/// Parameters of [`loco`](super), the same on every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Codes per gradient unit: `s = 2^scale_log2`. Range -64..=64, default 19 (the paper's, for the gradients
+    /// of large language models; other models want the scale that puts their root mean square at about 2 codes).
+    pub scale_log2: i8,
+    /// Residual steps per code: `s_e = s * 2^residual_scale_log2`. Range 0..=6, default 4.
+    ///
+    /// 4 and not the paper's 2: with 4 steps per code and decay 0.8 an unsaturated element adds at most
+    /// 0.2 * 4 / 2 = 0.4 steps, which rounds away, so that the error feedback would be dead.
+    pub residual_scale_log2: u8,
+    /// Weight of the OLD residual in the running average, in 1/256; the new error gets the rest.
+    /// Range 0..=255, default 205 (0.80). 0 is classic error feedback.
+    /// `(256 - decay) << residual_scale_log2` must not exceed 4096.
+    pub decay: u8,
+    /// Every how many steps the residual is zeroed instead of updated; `None` is never. Default 512.
+    pub reset_every: Option<NonZeroU32>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { scale_log2: 19, residual_scale_log2: 4, decay: 205, reset_every: NonZeroU32::new(512) }
+    }
+}
+
+/// A [`Config`] out of its range; the caller's fault, or a peer's when it came over the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `scale_log2` is not in -64..=64.
+    #[error("scale_log2 is {scale_log2}, loco takes -64 to 64")]
+    Scale {
+        /// The refused value.
+        scale_log2: i8,
+    },
+    /// `residual_scale_log2` is not in 0..=6.
+    #[error("residual_scale_log2 is {residual_scale_log2}, loco takes 0 to 6")]
+    ResidualScale {
+        /// The refused value.
+        residual_scale_log2: u8,
+    },
+    /// A new error would weigh so much that 32 bits overflow.
+    #[error(
+        "decay {decay} with residual_scale_log2 {residual_scale_log2} weighs a new error {gain}, loco takes up to 4096"
+    )]
+    Gain {
+        /// The refused decay.
+        decay: u8,
+        /// The residual scale it came with.
+        residual_scale_log2: u8,
+        /// `(256 - decay) << residual_scale_log2`.
+        gain: i32,
+    },
+}
+
+impl Config {
+    /// Largest allowed [`Config::gain`].
+    pub const GAIN_MAX: i32 = 4096;
+
+    /// Checks every range.
+    ///
+    /// # Errors
+    ///
+    /// The first field that is out of range, with its value and the range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let Self { scale_log2, residual_scale_log2, decay, reset_every: _ } = *self;
+        if !(-64..=64).contains(&scale_log2) {
+            return Err(ConfigError::Scale { scale_log2 });
+        }
+        if residual_scale_log2 > 6 {
+            return Err(ConfigError::ResidualScale { residual_scale_log2 });
+        }
+        if self.gain() > Self::GAIN_MAX {
+            return Err(ConfigError::Gain { decay, residual_scale_log2, gain: self.gain() });
+        }
+        Ok(())
+    }
+
+    /// What a lost unit adds to the averaged residual before the shift by 20:
+    /// `(256 - decay) << residual_scale_log2`.
+    #[must_use]
+    pub fn gain(&self) -> i32 {
+        (256 - i32::from(self.decay)) << self.residual_scale_log2.min(16)
+    }
+
+    /// Whether `step` zeroes the residual: every `reset_every`-th step, counted from 1.
+    #[must_use]
+    pub fn is_reset(&self, step: Step) -> bool {
+        self.reset_every.is_some_and(|every| step.get().is_multiple_of(u64::from(every.get())))
+    }
+
+    /// The f32 nearest to `1 / (total * s)`, which turns a weighted sum of codes into the mean.
+    ///
+    /// `total` is the sum of the weights, at least 1. Rounded once in f64 and once to f32, as every twin does:
+    /// kernels take it as a number and divide nothing.
+    #[must_use]
+    pub fn mean_scale(&self, total: u32) -> f32 {
+        // From the bits, since `exp2` is a library call whose last digit no platform promises.
+        let exponent = 1023 - i64::from(self.scale_log2);
+        let unit = f64::from_bits(exponent.cast_unsigned() << 52);
+        #[allow(clippy::cast_possible_truncation, reason = "the rounding of the definition")]
+        let scale = (unit / f64::from(total)) as f32;
+        scale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn the_default_is_the_table_of_the_specification() {
+        let reset_every = NonZeroU32::new(512);
+        assert_eq!(
+            Config::default(),
+            Config { scale_log2: 19, residual_scale_log2: 4, decay: 205, reset_every }
+        );
+        assert_eq!(Config::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn each_range_is_refused_just_outside_and_taken_just_inside() {
+        let config = Config::default();
+        for (scale_log2, good) in [(-65, false), (-64, true), (64, true), (65, false), (i8::MIN, false)] {
+            assert_eq!(Config { scale_log2, ..config }.validate().is_ok(), good, "scale {scale_log2}");
+        }
+        for (residual_scale_log2, decay, good) in [
+            (4, 0, true),
+            (5, 127, false),
+            (5, 128, true),
+            (6, 191, false),
+            (6, 192, true),
+            (7, 255, false),
+            (255, 255, false),
+        ] {
+            let got = Config { residual_scale_log2, decay, ..config }.validate();
+            assert_eq!(got.is_ok(), good, "residual scale {residual_scale_log2} decay {decay}: {got:?}");
+        }
+    }
+
+    #[test]
+    fn a_reset_comes_on_every_multiple_and_never_without_a_period() {
+        let config = |every| Config { reset_every: NonZeroU32::new(every), ..Config::default() };
+        let resets =
+            |every| (1..=9).filter(|n| config(every).is_reset(Step::new(*n).unwrap())).collect::<Vec<_>>();
+        assert_eq!(resets(0), []);
+        assert_eq!(resets(1), (1..=9).collect::<Vec<_>>());
+        assert_eq!(resets(4), [4, 8]);
+    }
+}
