@@ -40,7 +40,7 @@ pub struct Header {
 }
 
 /// A packet that does not fit this rank's shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
     /// Another number of bytes than header and words of the shard take.

@@ -10,6 +10,7 @@
 //! **Wire layout** of a moment: sum of squares as f64 bits, then the number of elements as `u64`, little-endian.
 
 use super::packet::PacketError;
+use crate::codec::loco::Config;
 
 
 /// Bytes of a [`Moment`] on the wire.
@@ -66,7 +67,7 @@ pub fn agree(moments: &[Moment]) -> Option<i8> {
     }
     #[expect(clippy::cast_precision_loss, reason = "the same rounding on every rank")]
     let mean_square = sum / elements as f64;
-    let range = SCALE_LOG2;
+    let range = Config::SCALE_LOG2;
     // Multiplying by 4 is exact (2^-64 squared is far above the subnormals of f64), so is the comparison.
     let mut scaled = mean_square * 2.0_f64.powi(2 * i32::from(*range.start()));
     let mut scale_log2 = *range.start();
