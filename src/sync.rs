@@ -121,7 +121,11 @@ impl Synchronizer {
     ///
     /// No parameters, codec or optimizer parameters out of range, a rank whose settings differ (naming it
     /// and both values), a device that can't be used, or a failed exchange.
-    pub fn new(mut communicator: Communicator, config: Config, parameters: &[f32]) -> Result<Self, SyncError> {
+    pub fn new(
+        mut communicator: Communicator,
+        config: Config,
+        parameters: &[f32],
+    ) -> Result<Self, SyncError> {
         let world = communicator.world();
         let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
             let layout = ShardLayout::new(parameters.len(), world.size() as usize);
@@ -288,7 +292,8 @@ impl Synchronizer {
         let own = scale::Moment::of(gradient);
         let expected = vec![scale::BYTES as u64; self.layout.world_size()];
         let operation = Operation { step: step.get(), tag: SCALE };
-        let all = self.communicator.all_gather(operation, Bytes::copy_from_slice(&own.encode()), &expected)?;
+        let all =
+            self.communicator.all_gather(operation, Bytes::copy_from_slice(&own.encode()), &expected)?;
         let moments = self.world().ranks().zip(&all).map(|(rank, bytes)| {
             let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
             scale::Moment::decode(bytes).map_err(refuse)
@@ -320,8 +325,11 @@ impl Synchronizer {
     fn headers(&self, step: Step, received: &[Bytes]) -> Result<Vec<packet::Header>, SyncError> {
         let elements = self.layout.range(self.own).len();
         let parsed = self.world().ranks().zip(received).map(|(rank, bytes)| {
-            packet::Header::decode(bytes, self.codec, elements)
-                .map_err(|source| SyncError::Packet { rank, step: step.get(), source })
+            packet::Header::decode(bytes, self.codec, elements).map_err(|source| SyncError::Packet {
+                rank,
+                step: step.get(),
+                source,
+            })
         });
         parsed.collect()
     }

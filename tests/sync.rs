@@ -74,7 +74,12 @@ fn fleet<T: Send>(world_size: u32, rank: impl Fn(u32, Communicator) -> T + Sync)
 }
 
 /// `steps` steps on every rank; the last parameters' bits and all reports, by rank.
-fn train(world_size: u32, n: usize, steps: u64, configs: impl Fn(u32) -> Config + Sync) -> Vec<(Vec<u32>, Vec<StepReport>)> {
+fn train(
+    world_size: u32,
+    n: usize,
+    steps: u64,
+    configs: impl Fn(u32) -> Config + Sync,
+) -> Vec<(Vec<u32>, Vec<StepReport>)> {
     fleet(world_size, |rank, communicator| {
         let mut parameters = initial(n);
         let mut synchronizer = Synchronizer::new(communicator, configs(rank), &parameters).unwrap();
@@ -133,7 +138,10 @@ fn every_rank_has_the_bits_of_a_run_without_ranks() {
                     let expected = reference(world_size, n, 4, codec, optimizer);
                     let ranks = train(world_size, n, 4, |_| Config { optimizer, ..config(codec) });
                     for (rank, (parameters, _)) in ranks.iter().enumerate() {
-                        assert_eq!(*parameters, expected, "rank {rank} of {world_size}, {n} parameters, {codec:?}");
+                        assert_eq!(
+                            *parameters, expected,
+                            "rank {rank} of {world_size}, {n} parameters, {codec:?}"
+                        );
                     }
                 }
             }
@@ -151,7 +159,10 @@ fn reports_count_bytes_saturated_codes_and_resets() {
             let words = 125 - [42, 42, 41][rank];
             assert_eq!(report.gradient_packet_bytes, 4 * words + 64, "rank {rank}");
             assert_eq!(report.parameter_packet_bytes, 2 * 4 * 8 * [42, 42, 41][rank], "rank {rank}");
-            assert!(report.frame_bytes > report.gradient_packet_bytes + report.parameter_packet_bytes, "{report:?}");
+            assert!(
+                report.frame_bytes > report.gradient_packet_bytes + report.parameter_packet_bytes,
+                "{report:?}"
+            );
             assert_eq!(report.scale_log2, Some(6));
             assert_eq!(report.nonfinite, [0; 3]);
             // Uniform in +-16 codes: about half are clamped, on every rank, and every rank knows it.
@@ -199,7 +210,9 @@ fn a_gradient_that_is_not_finite_is_the_same_error_on_every_rank_and_no_rank_tak
                 poisoned[99] = bad;
             }
             let error = synchronizer.step(&poisoned, 1, 0.1, &mut parameters).unwrap_err();
-            assert!(matches!(&error, SyncError::NonFinite { step: 1, counts, .. } if counts[..] == [(Rank(1), 2)]));
+            assert!(
+                matches!(&error, SyncError::NonFinite { step: 1, counts, .. } if counts[..] == [(Rank(1), 2)])
+            );
             assert_eq!(bits(&parameters), bits(&initial(100)), "rank {rank}");
             // The fleet is still whole: the next step works, and its parameters are finite.
             synchronizer.step(&gradient(rank, 2, 100), 1, 0.1, &mut parameters).unwrap();

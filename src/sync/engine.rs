@@ -34,13 +34,23 @@ pub(super) struct Engine {
 enum Place {
     /// No residual and no kernel: the f32 baseline.
     Cast,
-    Cpu { residual: Vec<i8> },
+    Cpu {
+        residual: Vec<i8>,
+    },
     #[cfg(feature = "gpu")]
-    Gpu { encode: Box<gpu::loco::Encode>, average: Option<Box<gpu::loco::Average>> },
+    Gpu {
+        encode: Box<gpu::loco::Encode>,
+        average: Option<Box<gpu::loco::Average>>,
+    },
 }
 
 impl Engine {
-    pub(super) fn new(backend: &Backend, codec: Codec, layout: ShardLayout, own: usize) -> Result<Self, SyncError> {
+    pub(super) fn new(
+        backend: &Backend,
+        codec: Codec,
+        layout: ShardLayout,
+        own: usize,
+    ) -> Result<Self, SyncError> {
         let n = layout.elements();
         let place = match (codec, backend) {
             (Codec::F32, _) => Place::Cast,
@@ -49,7 +59,8 @@ impl Engine {
             (Codec::Loco { .. }, Backend::Gpu(gpu)) => {
                 let shard = layout.range(own).len();
                 // A world with more ranks than groups has empty shards, which no kernel needs to see.
-                let average = if shard == 0 { None } else { Some(Box::new(gpu::loco::Average::new(gpu, shard)?)) };
+                let average =
+                    if shard == 0 { None } else { Some(Box::new(gpu::loco::Average::new(gpu, shard)?)) };
                 Place::Gpu { encode: Box::new(gpu::loco::Encode::new(gpu, n)?), average }
             }
         };
@@ -103,7 +114,9 @@ impl Engine {
             }
             // Also for an empty shard: every rank must find the same fault with the weights.
             (_, Codec::Loco { config, .. }) => Ok(loco::average(config, &packets, weights, mean)?),
-            (_, Codec::F32) => Ok::<(), AverageError>(cast::average_f32(&packets, weights, mean)?).map_err(Into::into),
+            (_, Codec::F32) => {
+                Ok::<(), AverageError>(cast::average_f32(&packets, weights, mean)?).map_err(Into::into)
+            }
         }
     }
 }

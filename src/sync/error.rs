@@ -112,6 +112,7 @@ impl SyncError {
 }
 
 fn show_counts(counts: &[(Rank, u64)], elements: usize) -> String {
-    let each = counts.iter().map(|(rank, count)| format!("rank {rank} has {count} of {elements} gradient elements"));
+    let each =
+        counts.iter().map(|(rank, count)| format!("rank {rank} has {count} of {elements} gradient elements"));
     each.collect::<Vec<_>>().join(", ")
 }

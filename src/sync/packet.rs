@@ -212,7 +212,10 @@ mod tests {
         let packet = header(loco(19)).packet(&[0; 3]);
         let decode = |packet: &[u8], codec, elements| Header::decode(packet, codec, elements).map(|_| ());
         for cut in 0..packet.len() {
-            assert_eq!(decode(&packet[..cut], loco(19), 17), Err(PacketError::Length { have: cut, need: 44 }));
+            assert_eq!(
+                decode(&packet[..cut], loco(19), 17),
+                Err(PacketError::Length { have: cut, need: 44 })
+            );
         }
         let longer = [&packet[..], &[0]].concat();
         assert_eq!(decode(&longer, loco(19), 17), Err(PacketError::Length { have: 45, need: 44 }));

@@ -12,7 +12,6 @@
 use super::packet::PacketError;
 use crate::codec::loco::Config;
 
-
 /// Bytes of a [`Moment`] on the wire.
 pub const BYTES: usize = 16;
 
