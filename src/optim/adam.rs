@@ -87,9 +87,10 @@ mod tests {
         let (mut state, mut parameters) = (State::new(config, 1), [0.5_f32]);
         let (mut m, mut v, mut p) = (0.0_f64, 0.0_f64, 0.5_f64);
         let (b1, b2) = (f64::from(config.beta1), f64::from(config.beta2));
-        for t in 1..=200 {
-            let g = (f64::from(t) * 0.7).sin();
-            state.step(0.01, &[g as f32], &mut parameters);
+        for t in 1..=200_i32 {
+            let g = [0.7_f32, -0.25, 1.5][t.unsigned_abs() as usize % 3];
+            state.step(0.01, &[g], &mut parameters);
+            let g = f64::from(g);
             m = b1 * m + (1.0 - b1) * g;
             v = b2 * v + (1.0 - b2) * g * g;
             let (mh, vh) = (m / (1.0 - b1.powi(t)), v / (1.0 - b2.powi(t)));

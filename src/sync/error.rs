@@ -1,6 +1,6 @@
 //! What can end a synchronised step, and whose fault it is.
 
-use gradwire_transport::{Abort, ExchangeError, Rank};
+use gradwire_transport::{ExchangeError, Rank};
 
 use super::packet::PacketError;
 use crate::codec::{AverageError, loco};
@@ -100,14 +100,12 @@ impl SyncError {
 
     /// The error as told to other ranks, who put the culprit in front.
     pub(super) fn reason(&self) -> String {
-        let mut reason = match self {
+        match self {
             Self::Settings { name, theirs, ours, .. } => format!("has {name} {theirs}, others have {ours}"),
             Self::Packet { step, source, .. } => format!("sent a bad packet in step {step}: {source}"),
             Self::Average(_) | Self::NonFinite { .. } | Self::Exchange(_) => self.to_string(),
             _ => format!("failed: {self}"),
-        };
-        reason.truncate(reason.floor_char_boundary(Abort::MAX_REASON));
-        reason
+        }
     }
 }
 
