@@ -1,1 +1,364 @@
-//! sync
+//! One synchronised optimizer step: where gradients meet ranks.
+//!
+//! **What.** [`Synchronizer::step`] takes this rank's gradient and gives back the parameters that every rank
+//! gives back:
+//!
+//! 1. *encode*: compensate and quantize the own gradient, one packet per owner ([`crate::codec`]);
+//! 2. *exchange*: all-to-all, each packet to the owner of its shard;
+//! 3. *average*: the weighted mean of the own shard, weights being the ranks' sample counts;
+//! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
+//! 5. *gather*: all-gather of the parameters as f32.
+//!
+//! **Wire layout.** Step 2 sends packets ([`packet`]), step 5 bare little-endian f32. Before the first
+//! step the ranks compare their settings ([`settings`]) and, where asked, agree on the codec's scale ([`scale`]).
+//!
+//! **Exactness.** The parameters are the same bits on every rank after every step, whatever computes the
+//! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner.
+//!
+//! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
+//! (N-1)/N * 4n bytes of parameters each way, in two rounds.
+
+mod engine;
+mod error;
+pub mod packet;
+mod report;
+pub mod scale;
+pub mod settings;
+
+use bytes::Bytes;
+use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
+
+pub use engine::Backend;
+pub use error::SyncError;
+pub use report::{Seconds, StepReport};
+
+use crate::codec::{Step, loco};
+use crate::optim;
+use crate::shard::ShardLayout;
+use engine::Engine;
+use report::Stopwatch;
+
+/// Collectives of one step, in their order.
+const SETTINGS: Tag = Tag(0);
+const SCALE: Tag = Tag(1);
+const GRADIENT: Tag = Tag(2);
+const PARAMETERS: Tag = Tag(3);
+const FINISH: Tag = Tag(4);
+
+/// What the gradient travels as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Codec {
+    /// Uncompressed f32: the baseline.
+    F32,
+    /// LoCo in fixed point, 4 bits. With `scale` = [`Scale::Auto`], `config.scale_log2` is ignored.
+    Loco {
+        /// The codec's parameters.
+        config: loco::Config,
+        /// Where the scale comes from.
+        scale: Scale,
+    },
+}
+
+/// Where LoCo's scale comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// From the first step's root mean square over all ranks: about two codes.
+    Auto,
+    /// From the configuration.
+    Fixed,
+}
+
+/// What to do with a step in which any rank's gradient has an element that is not finite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NonFinite {
+    /// The same typed error on every rank, before any optimizer step. The default.
+    #[default]
+    Fail,
+    /// No rank takes the step; the report says so, with the counts.
+    Skip,
+}
+
+/// How to synchronise. All but `backend` must be equal on all ranks, and is compared before the first step.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What the gradient travels as.
+    pub codec: Codec,
+    /// What computes the codec on this rank.
+    pub backend: Backend,
+    /// What turns the mean gradient into parameters.
+    pub optimizer: optim::Config,
+    /// What to do about NaN and infinity.
+    pub nonfinite: NonFinite,
+}
+
+/// One rank's side of the synchronised training of one flat parameter vector.
+pub struct Synchronizer {
+    communicator: Communicator,
+    layout: ShardLayout,
+    own: usize,
+    engine: Engine,
+    codec: Codec,
+    nonfinite: NonFinite,
+    optimizer: optim::State,
+    /// Parameters of the own shard, in f32.
+    master: Vec<f32>,
+    /// Weighted mean gradient of the own shard.
+    mean: Vec<f32>,
+    /// The step that comes next.
+    next: Step,
+    /// False while the scale is still to be agreed on.
+    scaled: bool,
+}
+
+impl Synchronizer {
+    /// Compares the settings of all ranks (one all-gather of 64 bytes) and allocates the state of one rank:
+    /// the residual (1 byte per parameter) and, for the own shard, master parameters and optimizer.
+    ///
+    /// `parameters`: n >= 1 f32 with the same values on every rank.
+    ///
+    /// # Errors
+    ///
+    /// No parameters, codec or optimizer parameters out of range, a rank whose settings differ (naming it
+    /// and both values), a device that can't be used, or a failed exchange.
+    pub fn new(
+        mut communicator: Communicator,
+        config: Config,
+        parameters: &[f32],
+    ) -> Result<Self, SyncError> {
+        let world = communicator.world();
+        let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
+            let layout = ShardLayout::new(parameters.len(), world.size() as usize);
+            let shard = layout.range(world.rank().index());
+            let engine = Engine::new(&config.backend, config.codec, layout, world.rank().index())?;
+            Ok((layout, shard, engine))
+        });
+        match made {
+            Ok((layout, shard, engine)) => Ok(Self {
+                own: world.rank().index(),
+                layout,
+                engine,
+                codec: config.codec,
+                nonfinite: config.nonfinite,
+                optimizer: config.optimizer.state(shard.len()),
+                mean: vec![0.0; shard.len()],
+                master: parameters[shard].to_vec(),
+                next: Step::FIRST,
+                scaled: !matches!(config.codec, Codec::Loco { scale: Scale::Auto, .. }),
+                communicator,
+            }),
+            Err(error) => {
+                give_up(&mut communicator, &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn check(communicator: &mut Communicator, config: &Config, parameters: &[f32]) -> Result<(), SyncError> {
+        if parameters.is_empty() {
+            return Err(SyncError::Empty);
+        }
+        config.optimizer.validate()?;
+        if let Codec::Loco { config, .. } = &config.codec {
+            config.validate()?;
+        }
+        let world = communicator.world();
+        let ours = settings::Settings::new(config, parameters.len());
+        let expected = vec![settings::BYTES as u64; world.size() as usize];
+        let operation = Operation { step: 0, tag: SETTINGS };
+        let all = communicator.all_gather(operation, Bytes::copy_from_slice(&ours.encode()), &expected)?;
+        world.peers().try_for_each(|rank| ours.compare(rank, &all[rank.index()]))
+    }
+
+    /// The world in which this rank takes part.
+    #[must_use]
+    pub fn world(&self) -> World {
+        self.communicator.world()
+    }
+
+    /// Codec scale in use, as the power of two of codes per gradient unit; `None` for f32, and as long as no
+    /// rank has had a gradient other than zero.
+    #[must_use]
+    pub fn scale_log2(&self) -> Option<i8> {
+        match self.codec {
+            Codec::Loco { config, .. } if self.scaled => Some(config.scale_log2),
+            _ => None,
+        }
+    }
+
+    /// One step: exchanges `gradient`, applies the optimizer, and writes the new parameters of all shards,
+    /// the same bits on every rank, into `parameters`.
+    ///
+    /// `gradient` and `parameters` have the length n that the synchronizer was made with; `samples` is the
+    /// weight of this rank's gradient (its batch size, 0 allowed on some ranks; at most 2^21 over all
+    /// ranks); `learning_rate` is finite, not negative, and the same on every rank.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError::NonFinite`] (unless [`NonFinite::Skip`]) is the same on every rank and leaves the
+    /// parameters as they were: the next step may follow. Every other error ends the exchange on all
+    /// ranks, which are told who is at fault.
+    pub fn step(
+        &mut self,
+        gradient: &[f32],
+        samples: u32,
+        learning_rate: f32,
+        parameters: &mut [f32],
+    ) -> Result<StepReport, SyncError> {
+        let result = self.step_inner(gradient, samples, learning_rate, parameters);
+        if let Err(error) = &result
+            && !matches!(error, SyncError::NonFinite { .. })
+        {
+            give_up(&mut self.communicator, error);
+        }
+        result
+    }
+
+    fn step_inner(
+        &mut self,
+        gradient: &[f32],
+        samples: u32,
+        learning_rate: f32,
+        parameters: &mut [f32],
+    ) -> Result<StepReport, SyncError> {
+        let n = self.layout.elements();
+        for (what, given) in [("gradient", gradient.len()), ("parameters", parameters.len())] {
+            if given != n {
+                return Err(SyncError::Length { what, given, expected: n });
+            }
+        }
+        if !(learning_rate >= 0.0 && learning_rate.is_finite()) {
+            return Err(SyncError::LearningRate { value: learning_rate });
+        }
+        let step = self.next;
+        self.next = step.next();
+        let mut report = StepReport::new(step.get(), self.world().size());
+        let before = self.communicator.stats().total();
+        let mut watch = Stopwatch::start();
+        if !self.scaled {
+            self.agree_on_scale(step, gradient)?;
+            watch.lap(&mut report.seconds.exchange);
+        }
+
+        let outgoing = self.encode(step, gradient, samples)?;
+        watch.lap(&mut report.seconds.encode);
+
+        let expected = vec![outgoing[self.own].len() as u64; outgoing.len()];
+        report.gradient_packet_bytes = self.bytes_to_peers(&outgoing);
+        let operation = Operation { step: step.get(), tag: GRADIENT };
+        let received = self.communicator.all_to_all(operation, outgoing, &expected)?;
+        watch.lap(&mut report.seconds.exchange);
+
+        let headers = self.headers(step, &received)?;
+        for (rank, header) in headers.iter().enumerate() {
+            report.nonfinite[rank] = header.nonfinite;
+            report.saturated[rank] = header.saturated;
+        }
+        report.scale_log2 = self.scale_log2();
+        report.reset = matches!(self.codec, Codec::Loco { config, .. } if config.is_reset(step));
+        report.skipped = report.nonfinite.iter().any(|&count| count > 0);
+        if report.skipped && self.nonfinite == NonFinite::Fail {
+            return Err(SyncError::non_finite(step.get(), n, &report.nonfinite));
+        }
+
+        if !report.skipped {
+            let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
+            self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
+            watch.lap(&mut report.seconds.average);
+            self.optimizer.step(learning_rate, &self.mean, &mut self.master);
+            watch.lap(&mut report.seconds.optimizer);
+            report.parameter_packet_bytes = self.gather(step, parameters)?;
+            watch.lap(&mut report.seconds.gather);
+        }
+        let after = self.communicator.stats().total();
+        report.frame_bytes = after.frame_bytes_sent - before.frame_bytes_sent;
+        report.udp_bytes = after.udp_bytes_sent - before.udp_bytes_sent;
+        Ok(report)
+    }
+
+    /// Ends the run: waits until every rank is here, then closes without losing a byte. Returns what was carried.
+    ///
+    /// # Errors
+    ///
+    /// If a rank does not come here.
+    pub fn finish(mut self) -> Result<Stats, SyncError> {
+        let operation = Operation { step: self.next.get(), tag: FINISH };
+        self.communicator.barrier(operation)?;
+        self.communicator.close();
+        Ok(self.communicator.stats())
+    }
+
+    fn agree_on_scale(&mut self, step: Step, gradient: &[f32]) -> Result<(), SyncError> {
+        let own = scale::Moment::of(gradient);
+        let expected = vec![scale::BYTES as u64; self.layout.world_size()];
+        let operation = Operation { step: step.get(), tag: SCALE };
+        let all =
+            self.communicator.all_gather(operation, Bytes::copy_from_slice(&own.encode()), &expected)?;
+        let moments = self.world().ranks().zip(&all).map(|(rank, bytes)| {
+            let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
+            scale::Moment::decode(bytes).map_err(refuse)
+        });
+        let moments: Vec<scale::Moment> = moments.collect::<Result<_, _>>()?;
+        if let (Some(agreed), Codec::Loco { config, .. }) = (scale::agree(&moments), &mut self.codec) {
+            config.scale_log2 = agreed;
+            self.scaled = true;
+        }
+        Ok(())
+    }
+
+    /// One packet per owner.
+    fn encode(&mut self, step: Step, gradient: &[f32], samples: u32) -> Result<Vec<Bytes>, SyncError> {
+        let stats = self.engine.encode(&self.codec, step, gradient)?;
+        let packets = self.layout.ranges().map(|range| {
+            let header = packet::Header {
+                codec: self.codec,
+                elements: range.len() as u64,
+                samples,
+                nonfinite: stats.nonfinite,
+                saturated: stats.saturated,
+            };
+            header.packet(self.engine.packet(&self.codec, &range))
+        });
+        Ok(packets.collect())
+    }
+
+    fn headers(&self, step: Step, received: &[Bytes]) -> Result<Vec<packet::Header>, SyncError> {
+        let elements = self.layout.range(self.own).len();
+        let parsed = self.world().ranks().zip(received).map(|(rank, bytes)| {
+            packet::Header::decode(bytes, self.codec, elements).map_err(|source| SyncError::Packet {
+                rank,
+                step: step.get(),
+                source,
+            })
+        });
+        parsed.collect()
+    }
+
+    /// Returns the bytes sent.
+    fn gather(&mut self, step: Step, parameters: &mut [f32]) -> Result<u64, SyncError> {
+        let own: Bytes = self.master.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into();
+        let expected: Vec<u64> = self.layout.ranges().map(|range| 4 * range.len() as u64).collect();
+        let sent = own.len() as u64 * (expected.len() as u64 - 1);
+        let operation = Operation { step: step.get(), tag: PARAMETERS };
+        let shards = self.communicator.all_gather(operation, own, &expected)?;
+        for (range, shard) in self.layout.ranges().zip(&shards) {
+            for (value, bytes) in parameters[range].iter_mut().zip(shard.as_chunks().0) {
+                *value = f32::from_le_bytes(*bytes);
+            }
+        }
+        Ok(sent)
+    }
+
+    fn bytes_to_peers(&self, outgoing: &[Bytes]) -> u64 {
+        let all: usize = outgoing.iter().map(Bytes::len).sum();
+        (all - outgoing[self.own].len()) as u64
+    }
+}
+
+/// Tells the other ranks what happened here; an [`SyncError::Exchange`] they have been told by the communicator.
+fn give_up(communicator: &mut Communicator, error: &SyncError) {
+    if !matches!(error, SyncError::Exchange(_)) {
+        let culprit: Option<Rank> = error.culprit(communicator.world().rank());
+        communicator.abort(&Abort { culprit, reason: error.reason() });
+    }
+}

@@ -1,6 +1,7 @@
 //! The parameters of LoCo: exponents and 256ths, so that an inexact scale cannot be written down.
 
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 
 use crate::codec::Step;
 
@@ -60,6 +61,9 @@ pub enum ConfigError {
 }
 
 impl Config {
+    /// Allowed [`Config::scale_log2`].
+    pub const SCALE_LOG2: RangeInclusive<i8> = -64..=64;
+
     /// Largest allowed [`Config::gain`].
     pub const GAIN_MAX: i32 = 4096;
 
@@ -70,7 +74,7 @@ impl Config {
     /// The first field that is out of range, with its value and the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Self { scale_log2, residual_scale_log2, decay, reset_every: _ } = *self;
-        if !(-64..=64).contains(&scale_log2) {
+        if !Self::SCALE_LOG2.contains(&scale_log2) {
             return Err(ConfigError::Scale { scale_log2 });
         }
         if residual_scale_log2 > 6 {

@@ -1,0 +1,110 @@
+//! AdamW (arXiv 1711.05101, algorithm 2).
+
+use super::{ConfigError, in_range};
+
+/// Parameters of AdamW.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Decay of the mean of gradients, 0 <= beta1 < 1. Default 0.9.
+    pub beta1: f32,
+    /// Decay of the mean of squared gradients, 0 <= beta2 < 1. Default 0.999.
+    pub beta2: f32,
+    /// Added to the root of the second moment, > 0. Default 1e-8.
+    pub epsilon: f32,
+    /// Decoupled weight decay per unit of learning rate, >= 0. Default 0.01.
+    pub weight_decay: f32,
+}
+
+impl Default for AdamW {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+    }
+}
+
+impl AdamW {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        in_range("beta1", self.beta1, (0.0..1.0).contains(&self.beta1), "0..1")?;
+        in_range("beta2", self.beta2, (0.0..1.0).contains(&self.beta2), "0..1")?;
+        in_range("epsilon", self.epsilon, self.epsilon > 0.0 && self.epsilon.is_finite(), "above 0")?;
+        let decay = self.weight_decay;
+        in_range("weight_decay", decay, decay >= 0.0 && decay.is_finite(), "0 or above")
+    }
+}
+
+/// Moments of one shard.
+#[derive(Clone, Debug)]
+pub struct State {
+    config: AdamW,
+    mean: Vec<f32>,
+    square: Vec<f32>,
+    // beta^t as running products: `powf` differs between platforms, a product does not.
+    beta1_power: f64,
+    beta2_power: f64,
+}
+
+impl State {
+    pub(super) fn new(config: AdamW, elements: usize) -> Self {
+        let zeros = vec![0.0; elements];
+        Self { config, mean: zeros.clone(), square: zeros, beta1_power: 1.0, beta2_power: 1.0 }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
+    pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
+        assert_eq!(gradient.len(), self.mean.len(), "gradient of another shard");
+        let AdamW { beta1, beta2, epsilon, weight_decay } = self.config;
+        self.beta1_power *= f64::from(beta1);
+        self.beta2_power *= f64::from(beta2);
+        let step_size = (f64::from(learning_rate) / (1.0 - self.beta1_power)) as f32;
+        let square_scale = (1.0 / (1.0 - self.beta2_power)) as f32;
+        let keep = 1.0 - learning_rate * weight_decay;
+        let moments = self.mean.iter_mut().zip(&mut self.square);
+        for ((parameter, &g), (mean, square)) in parameters.iter_mut().zip(gradient).zip(moments) {
+            *mean = beta1 * *mean + (1.0 - beta1) * g;
+            *square = beta2 * *square + (1.0 - beta2) * (g * g);
+            let root = (*square * square_scale).sqrt() + epsilon;
+            *parameter = *parameter * keep - step_size * (*mean / root);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_moves_every_parameter_by_the_learning_rate() {
+        let mut state = State::new(AdamW { weight_decay: 0.0, ..AdamW::default() }, 3);
+        let mut parameters = [1.0, 1.0, 1.0];
+        state.step(0.125, &[4.0, -1e-3, 0.0], &mut parameters);
+        assert!((parameters[0] - 0.875).abs() < 1e-6, "{parameters:?}");
+        assert!((parameters[1] - 1.125).abs() < 1e-5, "{parameters:?}");
+        assert_eq!(parameters[2], 1.0);
+    }
+
+    #[test]
+    fn moments_and_parameters_follow_the_paper_in_double_precision() {
+        let config = AdamW::default();
+        let (mut state, mut parameters) = (State::new(config, 1), [0.5_f32]);
+        let (mut m, mut v, mut p) = (0.0_f64, 0.0_f64, 0.5_f64);
+        let (b1, b2) = (f64::from(config.beta1), f64::from(config.beta2));
+        for t in 1..=200_i32 {
+            let g = [0.7_f32, -0.25, 1.5][t.unsigned_abs() as usize % 3];
+            state.step(0.01, &[g], &mut parameters);
+            let g = f64::from(g);
+            m = b1 * m + (1.0 - b1) * g;
+            v = b2 * v + (1.0 - b2) * g * g;
+            let (mh, vh) = (m / (1.0 - b1.powi(t)), v / (1.0 - b2.powi(t)));
+            p -= 0.01 * (mh / (vh.sqrt() + 1e-8) + 0.01 * p);
+        }
+        assert!((f64::from(parameters[0]) - p).abs() < 1e-4, "{} instead of {p}", parameters[0]);
+    }
+
+    #[test]
+    fn parameters_outside_their_range_are_refused_by_name() {
+        let refused = AdamW { beta2: 1.0, ..AdamW::default() }.validate();
+        assert_eq!(refused.map_err(|e| (e.name, e.value)), Err(("beta2", 1.0)));
+        let refused = AdamW { epsilon: f32::NAN, ..AdamW::default() }.validate();
+        assert_eq!(refused.map_err(|e| e.name), Err("epsilon"));
+        assert!(AdamW::default().validate().is_ok());
+    }
+}

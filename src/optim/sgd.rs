@@ -1,0 +1,71 @@
+//! Stochastic gradient descent with momentum, as most frameworks define it: `v = momentum * v + g`,
+//! `p = p - learning_rate * v`, the weight decay added to the gradient.
+
+use super::{ConfigError, in_range};
+
+/// Parameters of SGD.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    /// Weight of the old velocity, 0 <= momentum < 1. Default 0.9.
+    pub momentum: f32,
+    /// L2 penalty added to the gradient, >= 0. Default 0.
+    pub weight_decay: f32,
+}
+
+impl Default for Sgd {
+    fn default() -> Self {
+        Self { momentum: 0.9, weight_decay: 0.0 }
+    }
+}
+
+impl Sgd {
+    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+        in_range("momentum", self.momentum, (0.0..1.0).contains(&self.momentum), "0..1")?;
+        let decay = self.weight_decay;
+        in_range("weight_decay", decay, decay >= 0.0 && decay.is_finite(), "0 or above")
+    }
+}
+
+/// Velocity of one shard.
+#[derive(Clone, Debug)]
+pub struct State {
+    config: Sgd,
+    velocity: Vec<f32>,
+}
+
+impl State {
+    pub(super) fn new(config: Sgd, elements: usize) -> Self {
+        Self { config, velocity: vec![0.0; elements] }
+    }
+
+    pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
+        assert_eq!(gradient.len(), self.velocity.len(), "gradient of another shard");
+        let Sgd { momentum, weight_decay } = self.config;
+        for ((parameter, &g), velocity) in parameters.iter_mut().zip(gradient).zip(&mut self.velocity) {
+            *velocity = momentum * *velocity + (g + weight_decay * *parameter);
+            *parameter -= learning_rate * *velocity;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn momentum_and_weight_decay_follow_their_definition() {
+        let mut state = State::new(Sgd { momentum: 0.5, weight_decay: 0.25 }, 2);
+        let mut parameters = [1.0, -2.0];
+        state.step(0.5, &[1.0, 0.0], &mut parameters);
+        assert_eq!(parameters, [0.375, -1.75]); // v = [1.25, -0.5]
+        state.step(0.5, &[0.0, 1.0], &mut parameters);
+        // v = [0.625 + 0.09375, -0.25 + 1 - 0.4375] = [0.71875, 0.3125]
+        assert_eq!(parameters, [0.015625, -1.90625]);
+    }
+
+    #[test]
+    fn a_momentum_of_one_is_refused() {
+        let refused = Sgd { momentum: 1.0, ..Sgd::default() }.validate();
+        assert_eq!(refused.map_err(|e| e.name), Err("momentum"));
+    }
+}

@@ -1,0 +1,116 @@
+//! What can end a synchronised step, and whose fault it is.
+
+use gradwire_transport::{ExchangeError, Rank};
+
+use super::packet::PacketError;
+use crate::codec::{AverageError, loco};
+use crate::optim;
+
+/// A step, or a start, that did not complete.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// The caller has no parameters.
+    #[error("caller has 0 parameters, at least 1 is needed")]
+    Empty,
+    /// The caller's slice does not have the length of the parameters.
+    #[error("caller's {what} has {given} elements, the synchronizer was made for {expected}")]
+    Length {
+        /// Which slice.
+        what: &'static str,
+        /// Its length.
+        given: usize,
+        /// Number of parameters.
+        expected: usize,
+    },
+    /// The caller's learning rate is negative or not finite.
+    #[error("caller's learning rate is {value}, must be finite and not negative")]
+    LearningRate {
+        /// What was given.
+        value: f32,
+    },
+    /// Gradients of these ranks have elements that are not finite. The same error on every rank; no rank took the step.
+    #[error("step {step}: {} not finite", show_counts(counts, *elements))]
+    NonFinite {
+        /// The step that was not taken.
+        step: u64,
+        /// Elements of one gradient.
+        elements: usize,
+        /// Rank and number of non-finite elements, in rank order, zeros left out.
+        counts: Vec<(Rank, u64)>,
+    },
+    /// Another rank was started with other settings.
+    #[error("rank {rank} has {name} {theirs}, ours is {ours}")]
+    Settings {
+        /// The rank that differs.
+        rank: Rank,
+        /// The setting.
+        name: &'static str,
+        /// Its value there.
+        theirs: String,
+        /// Its value here.
+        ours: String,
+    },
+    /// Another rank sent a packet that does not fit.
+    #[error("rank {rank} in step {step}: {source}")]
+    Packet {
+        /// The rank at fault.
+        rank: Rank,
+        /// The step in progress.
+        step: u64,
+        /// What was wrong.
+        source: PacketError,
+    },
+    /// The packets of this step can't be averaged.
+    #[error("mean of the shard: {0}")]
+    Average(#[from] AverageError),
+    /// The caller's codec parameters are out of range.
+    #[error(transparent)]
+    Codec(#[from] loco::ConfigError),
+    /// The caller's optimizer parameters are out of range.
+    #[error(transparent)]
+    Optimizer(#[from] optim::ConfigError),
+    /// This rank's device failed.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Gpu(#[from] crate::gpu::GpuError),
+    /// The exchange failed.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
+}
+
+impl SyncError {
+    pub(super) fn non_finite(step: u64, elements: usize, by_rank: &[u64]) -> Self {
+        let counts = (0..).map(Rank).zip(by_rank.iter().copied()).filter(|(_, count)| *count > 0);
+        Self::NonFinite { step, elements, counts: counts.collect() }
+    }
+
+    /// The rank at fault, `own` if it is this one.
+    #[must_use]
+    pub fn culprit(&self, own: Rank) -> Option<Rank> {
+        match self {
+            Self::Exchange(error) => error.culprit(),
+            Self::NonFinite { counts, .. } => counts.first().map(|(rank, _)| *rank),
+            Self::Settings { rank, .. } | Self::Packet { rank, .. } => Some(*rank),
+            // Weights come from all ranks, none of them alone is at fault.
+            Self::Average(_) => None,
+            _ => Some(own),
+        }
+    }
+
+    /// The error as told to other ranks, who put the culprit in front.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Settings { name, theirs, ours, .. } => format!("has {name} {theirs}, others have {ours}"),
+            Self::Packet { step, source, .. } => format!("sent a bad packet in step {step}: {source}"),
+            Self::Average(_) | Self::NonFinite { .. } | Self::Exchange(_) => self.to_string(),
+            _ => format!("failed: {self}"),
+        }
+    }
+}
+
+fn show_counts(counts: &[(Rank, u64)], elements: usize) -> String {
+    let each =
+        counts.iter().map(|(rank, count)| format!("rank {rank} has {count} of {elements} gradient elements"));
+    each.collect::<Vec<_>>().join(", ")
+}

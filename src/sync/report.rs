@@ -1,0 +1,90 @@
+//! What one step did.
+
+use std::time::Instant;
+
+/// Wall-clock seconds of one step on this rank, by stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seconds {
+    /// Compensate, quantize, pack.
+    pub encode: f64,
+    /// All-to-all of the packets, and the agreement on a scale in the first step. Includes waiting for slower ranks.
+    pub exchange: f64,
+    /// Weighted mean of the own shard.
+    pub average: f64,
+    /// Optimizer on the own shard.
+    pub optimizer: f64,
+    /// All-gather of the parameters.
+    pub gather: f64,
+}
+
+impl Seconds {
+    /// The sum of all stages.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.encode + self.exchange + self.average + self.optimizer + self.gather
+    }
+}
+
+/// What one step did, seen from one rank. Bytes are those this rank sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepReport {
+    /// The step, counted from 1.
+    pub step: u64,
+    /// Bytes of gradient packets, packet headers included, frame headers not.
+    pub gradient_packet_bytes: u64,
+    /// Bytes of parameters.
+    pub parameter_packet_bytes: u64,
+    /// Bytes of all frames, headers included.
+    pub frame_bytes: u64,
+    /// UDP payload bytes at the socket during the step; 0 on a mesh without sockets. What is still in
+    /// flight when the step ends counts in the next one.
+    pub udp_bytes: u64,
+    /// Time by stage.
+    pub seconds: Seconds,
+    /// Codes that were clamped, by rank.
+    pub saturated: Vec<u64>,
+    /// Gradient elements that were not finite, by rank.
+    pub nonfinite: Vec<u64>,
+    /// True if the step was not taken because of non-finite elements ([`super::NonFinite::Skip`]): parameters and
+    /// optimizer are as before.
+    pub skipped: bool,
+    /// True if the codec reset its residual.
+    pub reset: bool,
+    /// Power of two of the codec's scale; `None` for f32, and while every gradient has been zero.
+    pub scale_log2: Option<i8>,
+}
+
+impl StepReport {
+    pub(super) fn new(step: u64, world_size: u32) -> Self {
+        let zeros = vec![0; world_size as usize];
+        Self {
+            step,
+            gradient_packet_bytes: 0,
+            parameter_packet_bytes: 0,
+            frame_bytes: 0,
+            udp_bytes: 0,
+            seconds: Seconds::default(),
+            saturated: zeros.clone(),
+            nonfinite: zeros,
+            skipped: false,
+            reset: false,
+            scale_log2: None,
+        }
+    }
+}
+
+/// Times stages. Only a report reads it: nothing that is computed depends on the clock.
+pub(super) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Adds the time since the last lap to `stage`.
+    pub(super) fn lap(&mut self, stage: &mut f64) {
+        let now = Instant::now();
+        *stage += now.duration_since(self.0).as_secs_f64();
+        self.0 = now;
+    }
+}

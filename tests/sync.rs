@@ -1,0 +1,326 @@
+//! Synchronised steps over the in-process mesh, against a reference that knows neither shards nor ranks.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
+
+use std::thread;
+
+use gradwire::codec::{Step, cast, loco};
+use gradwire::optim;
+use gradwire::sync::{Backend, Codec, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
+use gradwire::transport::{Communicator, Limits, Rank, memory};
+
+const SEED: u64 = 0x6772_6164_7769_7265;
+
+/// SplitMix64, so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in -1..1, exact in f32.
+    fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+fn gradient(rank: u32, step: u64, n: usize) -> Vec<f32> {
+    let mut random = Random(SEED ^ (u64::from(rank) << 32) ^ step);
+    (0..n).map(|_| random.unit() * 0.25).collect()
+}
+
+fn samples(rank: u32) -> u32 {
+    [3, 0, 7, 1, 12, 5, 2][rank as usize]
+}
+
+fn initial(n: usize) -> Vec<f32> {
+    let mut random = Random(SEED);
+    (0..n).map(|_| random.unit()).collect()
+}
+
+fn loco_config() -> loco::Config {
+    loco::Config { scale_log2: 4, reset_every: std::num::NonZeroU32::new(3), ..loco::Config::default() }
+}
+
+fn fixed() -> Codec {
+    Codec::Loco { config: loco_config(), scale: Scale::Fixed }
+}
+
+fn config(codec: Codec) -> Config {
+    Config {
+        codec,
+        backend: Backend::Cpu,
+        optimizer: optim::Config::AdamW(optim::AdamW::default()),
+        nonfinite: NonFinite::Fail,
+    }
+}
+
+/// Runs `rank` once per rank, each on a thread with its communicator; results in rank order.
+fn fleet<T: Send>(world_size: u32, rank: impl Fn(u32, Communicator) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let rank = &rank;
+        let threads: Vec<_> = (0..)
+            .zip(memory::mesh(world_size, 0))
+            .map(|(r, mesh)| {
+                scope.spawn(move || rank(r, Communicator::new(Box::new(mesh), Limits::default())))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// `steps` steps on every rank; the last parameters' bits and all reports, by rank.
+fn train(
+    world_size: u32,
+    n: usize,
+    steps: u64,
+    configs: impl Fn(u32) -> Config + Sync,
+) -> Vec<(Vec<u32>, Vec<StepReport>)> {
+    fleet(world_size, |rank, communicator| {
+        let mut parameters = initial(n);
+        let mut synchronizer = Synchronizer::new(communicator, configs(rank), &parameters).unwrap();
+        let step = |step| {
+            synchronizer.step(&gradient(rank, step, n), samples(rank), 0.125, &mut parameters).unwrap()
+        };
+        let reports = (1..=steps).map(step).collect();
+        synchronizer.finish().unwrap();
+        (bits(&parameters), reports)
+    })
+}
+
+/// The same training without ranks, shards or packets: whole gradients, one after the other.
+fn reference(world_size: u32, n: usize, steps: u64, codec: Codec, optimizer: optim::Config) -> Vec<u32> {
+    let mut parameters = initial(n);
+    let mut residuals = vec![vec![0; n]; world_size as usize];
+    let mut optimizer = optimizer.state(n);
+    let weights: Vec<u32> = (0..world_size).map(samples).collect();
+    for step in 1..=steps {
+        let packets: Vec<Vec<u32>> = (0..world_size)
+            .map(|rank| {
+                let gradient = gradient(rank, step, n);
+                match codec {
+                    Codec::Loco { config, .. } => {
+                        let mut packet = vec![0; loco::packet_words(n)];
+                        let residual = &mut residuals[rank as usize];
+                        loco::encode(&config, Step::new(step).unwrap(), &gradient, residual, &mut packet);
+                        packet
+                    }
+                    _ => bits(&gradient),
+                }
+            })
+            .collect();
+        let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+        let mut mean = vec![0.0; n];
+        match codec {
+            Codec::Loco { config, .. } => loco::average(&config, &packets, &weights, &mut mean).unwrap(),
+            _ => cast::average_f32(&packets, &weights, &mut mean).unwrap(),
+        }
+        optimizer.step(0.125, &mean, &mut parameters);
+    }
+    bits(&parameters)
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn every_rank_has_the_bits_of_a_run_without_ranks() {
+    let sgd = optim::Config::Sgd(optim::Sgd::default());
+    for world_size in [1, 2, 3, 5, 7] {
+        for n in [1, 7, 8, 9, 57, 64, 65, 257, 1000] {
+            for codec in [fixed(), Codec::F32] {
+                for optimizer in [config(codec).optimizer, sgd] {
+                    let expected = reference(world_size, n, 4, codec, optimizer);
+                    let ranks = train(world_size, n, 4, |_| Config { optimizer, ..config(codec) });
+                    for (rank, (parameters, _)) in ranks.iter().enumerate() {
+                        assert_eq!(
+                            *parameters, expected,
+                            "rank {rank} of {world_size}, {n} parameters, {codec:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reports_count_bytes_saturated_codes_and_resets() {
+    let (world_size, n) = (3, 1000);
+    let coarse = Codec::Loco { config: loco::Config { scale_log2: 6, ..loco_config() }, scale: Scale::Fixed };
+    for (rank, (_, reports)) in train(world_size, n, 3, |_| config(coarse)).into_iter().enumerate() {
+        for report in &reports {
+            // 125 groups over 3 ranks: 42, 42, 41; two headers of 32 bytes to peers.
+            let words = 125 - [42, 42, 41][rank];
+            assert_eq!(report.gradient_packet_bytes, 4 * words + 64, "rank {rank}");
+            assert_eq!(report.parameter_packet_bytes, 2 * 4 * 8 * [42, 42, 41][rank], "rank {rank}");
+            assert!(
+                report.frame_bytes > report.gradient_packet_bytes + report.parameter_packet_bytes,
+                "{report:?}"
+            );
+            assert_eq!(report.scale_log2, Some(6));
+            assert_eq!(report.nonfinite, [0; 3]);
+            // Uniform in +-16 codes: about half are clamped, on every rank, and every rank knows it.
+            assert!(report.saturated.iter().all(|count| (300..700).contains(count)), "{report:?}");
+        }
+        let resets: Vec<bool> = reports.iter().map(|report| report.reset).collect();
+        assert_eq!(resets, [false, false, true]);
+    }
+}
+
+#[test]
+fn an_automatic_scale_is_the_same_on_every_rank_and_puts_the_root_mean_square_at_two_codes() {
+    let auto = Codec::Loco { config: loco_config(), scale: Scale::Auto };
+    let ranks = train(3, 501, 2, |_| config(auto));
+    // Uniform in +-1/4 has a root mean square of 0.144: times 2^4 = 2.3 codes.
+    for (parameters, reports) in &ranks {
+        assert_eq!(reports.iter().map(|r| r.scale_log2).collect::<Vec<_>>(), [Some(4); 2]);
+        assert_eq!(*parameters, reference(3, 501, 2, fixed(), config(auto).optimizer));
+    }
+}
+
+#[test]
+fn the_automatic_scale_waits_for_the_first_gradient_that_is_not_zero() {
+    let auto = Codec::Loco { config: loco_config(), scale: Scale::Auto };
+    // Half of the elements 0.5: the root mean square times 2^3 is 2 * sqrt(2), exactly on the bound.
+    let scales = fleet(2, |rank, communicator| {
+        let mut parameters = initial(9);
+        let mut synchronizer = Synchronizer::new(communicator, config(auto), &parameters).unwrap();
+        let gradients = [[0.0; 9], [if rank == 0 { 0.5 } else { 0.0 }; 9], [1.0; 9]];
+        gradients.map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)
+    });
+    assert_eq!(scales, [[None, Some(3), Some(3)]; 2]);
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_is_the_same_error_on_every_rank_and_no_rank_takes_the_step() {
+    for (codec, bad) in [(fixed(), f32::NAN), (Codec::F32, f32::INFINITY)] {
+        let messages = fleet(3, |rank, communicator| {
+            let mut parameters = initial(100);
+            let mut synchronizer = Synchronizer::new(communicator, config(codec), &parameters).unwrap();
+            let mut poisoned = gradient(rank, 1, 100);
+            if rank == 1 {
+                // In the shards of rank 0 and 2, not in its own.
+                poisoned[3] = bad;
+                poisoned[99] = bad;
+            }
+            let error = synchronizer.step(&poisoned, 1, 0.1, &mut parameters).unwrap_err();
+            assert!(
+                matches!(&error, SyncError::NonFinite { step: 1, counts, .. } if counts[..] == [(Rank(1), 2)])
+            );
+            assert_eq!(bits(&parameters), bits(&initial(100)), "rank {rank}");
+            // The fleet is still whole: the next step works, and its parameters are finite.
+            synchronizer.step(&gradient(rank, 2, 100), 1, 0.1, &mut parameters).unwrap();
+            synchronizer.finish().unwrap();
+            (error.to_string(), bits(&parameters))
+        });
+        assert_eq!(messages[0].0, "step 1: rank 1 has 2 of 100 gradient elements not finite");
+        assert!(messages.iter().all(|message| *message == messages[0]));
+        assert!(messages[0].1.iter().all(|b| f32::from_bits(*b).is_finite()));
+    }
+}
+
+#[test]
+fn a_step_that_is_skipped_leaves_parameters_and_optimizer_as_they_were() {
+    let skipping = || Config { nonfinite: NonFinite::Skip, ..config(Codec::F32) };
+    let run = |poison: bool| {
+        fleet(2, move |rank, communicator| {
+            let mut parameters = initial(20);
+            let mut synchronizer = Synchronizer::new(communicator, skipping(), &parameters).unwrap();
+            if poison {
+                let poisoned = if rank == 0 { [f32::NAN; 20] } else { [1.0; 20] };
+                let report = synchronizer.step(&poisoned, 1, 0.1, &mut parameters).unwrap();
+                assert!(report.skipped);
+                assert_eq!(report.nonfinite, [20, 0]);
+            }
+            let report = synchronizer.step(&gradient(rank, 1, 20), 1, 0.1, &mut parameters).unwrap();
+            assert!(!report.skipped);
+            bits(&parameters)
+        })
+    };
+    assert_eq!(run(true), run(false));
+}
+
+/// Every rank's error when rank 1 of three starts with another configuration or length.
+fn mismatch(other: Config, n: usize) -> Vec<String> {
+    fleet(3, |rank, communicator| {
+        let (config, n) = if rank == 1 { (other.clone(), n) } else { (config(fixed()), 100) };
+        Synchronizer::new(communicator, config, &initial(n)).map(|_| ()).unwrap_err().to_string()
+    })
+}
+
+#[test]
+fn ranks_that_differ_in_length_or_settings_are_named_before_the_first_step() {
+    let errors = mismatch(config(fixed()), 101);
+    assert!(errors[0].contains("rank 1 has parameters (low word) 101, ours is 100"), "{errors:?}");
+    assert!(errors[1].contains("has parameters (low word)"), "{errors:?}");
+    let errors = mismatch(config(Codec::F32), 100);
+    assert!(errors[0].contains("rank 1 has codec"), "{errors:?}");
+}
+
+#[test]
+fn callers_mistakes_are_told_with_both_numbers() {
+    fleet(1, |_, communicator| {
+        let error = Synchronizer::new(communicator, config(fixed()), &[]).map(|_| ()).unwrap_err();
+        assert!(matches!(error, SyncError::Empty));
+    });
+    let call = |gradient: usize, parameters: usize, samples: u32, learning_rate: f32| {
+        let mut messages = fleet(1, |_, communicator| {
+            let mut synchronizer = Synchronizer::new(communicator, config(fixed()), &initial(10)).unwrap();
+            let mut out = vec![0.0; parameters];
+            synchronizer.step(&vec![0.0; gradient], samples, learning_rate, &mut out).unwrap_err().to_string()
+        });
+        messages.remove(0)
+    };
+    assert_eq!(call(9, 10, 1, 0.1), "caller's gradient has 9 elements, the synchronizer was made for 10");
+    assert_eq!(call(10, 11, 1, 0.1), "caller's parameters has 11 elements, the synchronizer was made for 10");
+    assert!(call(10, 10, 0, 0.1).contains("all 1 weights are 0"));
+    assert!(call(10, 10, 1 << 21, 0.1).contains("16777216"));
+    assert!(call(10, 10, 1, f32::NAN).contains("learning rate is NaN"));
+    let scale = Codec::Loco { config: loco::Config { scale_log2: 65, ..loco_config() }, scale: Scale::Fixed };
+    fleet(1, |_, communicator| {
+        let error = Synchronizer::new(communicator, config(scale), &[0.0]).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("65"), "{error}");
+    });
+}
+
+#[test]
+fn a_rank_that_leaves_is_named_by_all_others() {
+    let errors = fleet(4, |rank, communicator| {
+        let mut parameters = initial(100);
+        let mut synchronizer = Synchronizer::new(communicator, config(fixed()), &parameters).unwrap();
+        for step in 1.. {
+            if rank == 2 && step == 3 {
+                return None;
+            }
+            let result = synchronizer.step(&gradient(rank, step, 100), 1, 0.1, &mut parameters);
+            if let Err(error) = result {
+                return Some(error);
+            }
+        }
+        None
+    });
+    for (rank, error) in errors.iter().enumerate().filter(|(rank, _)| *rank != 2) {
+        let culprit = error.as_ref().and_then(|error| error.culprit(Rank(rank as u32)));
+        assert_eq!(culprit, Some(Rank(2)), "rank {rank}: {error:?}");
+    }
+}
+
+#[test]
+fn a_failure_on_one_rank_is_told_to_all_with_its_reason() {
+    let errors = fleet(3, |rank, communicator| {
+        let mut parameters = initial(100);
+        let mut synchronizer = Synchronizer::new(communicator, config(fixed()), &parameters).unwrap();
+        let length = if rank == 1 { 99 } else { 100 };
+        let result = synchronizer.step(&gradient(rank, 1, length), 1, 0.1, &mut parameters);
+        result.unwrap_err().to_string()
+    });
+    for rank in [0, 2] {
+        assert!(errors[rank].contains("rank 1 failed: caller's gradient has 99 elements"), "{errors:?}");
+    }
+}

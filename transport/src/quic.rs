@@ -1,0 +1,1 @@
+//! A mesh of mutually authenticated QUIC connections.
