@@ -89,10 +89,16 @@ impl AdapterInfo {
         }
     }
 
-    /// `name (backend, type)`, for messages and lists.
+    /// `name (backend, type)`: what [`AdapterChoice::name`] is compared with.
     #[must_use]
     pub fn label(&self) -> String {
-        format!("{} ({}, {})", self.name, self.backend, self.device_type)
+        self.to_string()
+    }
+}
+
+impl std::fmt::Display for AdapterInfo {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} ({}, {})", self.name, self.backend, self.device_type)
     }
 }
 
@@ -108,10 +114,11 @@ pub(super) fn open(choice: &AdapterChoice) -> Result<(AdapterInfo, wgpu::Device,
     let found = enumerate();
     let seen = found.iter().map(|(info, _)| info.label()).collect();
     let wanted = choice.name.as_ref().map(|name| name.to_lowercase());
-    let fits =
-        |info: &AdapterInfo| wanted.as_ref().is_none_or(|wanted| info.label().to_lowercase().contains(wanted));
+    let fits = |info: &AdapterInfo| {
+        wanted.as_ref().is_none_or(|wanted| info.label().to_lowercase().contains(wanted))
+    };
     let Some((info, adapter)) = found.into_iter().find(|(info, _)| fits(info)) else {
-        return Err(GpuError::NoAdapter { wanted: choice.name.clone(), seen });
+        return Err(GpuError::NoAdapter { asked: choice.name.clone(), seen });
     };
     let required = required_limits(&info)?;
     let device = adapter.request_device(&wgpu::DeviceDescriptor {
