@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// Elements that an adapter measures: 104 MB in and out, beyond any cache.
 const ELEMENTS: usize = 16 << 20;
 
-/// For software adapters and one CPU core, which are 100 times slower: the verb stays below 10 s.
+/// For software adapters, which are 100 times slower: the verb stays below 10 s.
 const ELEMENTS_IN_SOFTWARE: usize = 4 << 20;
 
 /// What the QUIC mesh asks for in each direction; below half of it, bursts of several peers get lost.
@@ -134,7 +134,7 @@ fn try_adapter(info: &AdapterInfo, adapter: &mut Adapter) -> Result<(), GpuError
 /// One core, as one rank of a fleet uses it.
 fn measure_cpu() -> Cpu {
     let config = Config { scale_log2: 0, ..Config::default() };
-    let elements = ELEMENTS_IN_SOFTWARE;
+    let elements = ELEMENTS;
     let gradient: Vec<f32> = (0_u16..251).map(|k| f32::from(k) / 50.0 - 2.5).cycle().take(elements).collect();
     let mut residual = vec![0_i8; elements];
     let mut packet = vec![0; packet_words(elements)];
