@@ -2,6 +2,7 @@
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::cast_possible_truncation, reason = "random bits are cut to size, values rounded to f32")]
 
 #[path = "common/gpu.rs"]
 mod common;
