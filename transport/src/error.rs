@@ -87,6 +87,34 @@ pub enum FrameError {
         /// One past the last byte.
         end: u64,
     },
+    /// A payload that is not cut where every rank cuts its messages.
+    #[error(
+        "payload of {length} bytes at {offset} is not a piece where messages are cut every {piece} bytes"
+    )]
+    Piece {
+        /// Where the payload starts.
+        offset: u64,
+        /// Bytes of the payload.
+        length: u64,
+        /// Bytes of every piece but a message's last.
+        piece: u64,
+    },
+    /// Two frames that disagree on how long their message is.
+    #[error("message of {now} bytes, of {before} bytes in an earlier frame")]
+    Total {
+        /// Bytes of the message in the earlier frame.
+        before: u64,
+        /// Bytes of the message in this one.
+        now: u64,
+    },
+    /// A frame from a rank that is not one of the others in this world.
+    #[error("not a peer of rank {own} in a world of {size} ranks")]
+    Stranger {
+        /// The receiving rank.
+        own: Rank,
+        /// Ranks in the world.
+        size: u32,
+    },
     /// A frame of a collective that is over, or further ahead than the protocol allows.
     #[error("frame of step {}, tag {} during step {}, tag {}", theirs.step, theirs.tag.0, ours.step, ours.tag.0)]
     OutOfOrder {

@@ -20,8 +20,9 @@ pub mod quic;
 pub mod stats;
 pub mod world;
 
+pub use collective::Limits;
 pub use error::{Abort, ExchangeError, FrameError, Loss};
 pub use frame::{Frame, Header, Operation, Tag, WIRE_VERSION};
-pub use mesh::{Event, Mesh};
+pub use mesh::{Communicator, Event, Mesh};
 pub use stats::{PeerStats, Stats};
 pub use world::{Rank, World, WorldError};

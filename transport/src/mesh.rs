@@ -1,11 +1,16 @@
 //! What carries frames, and the [`Communicator`] that drives collectives over it.
 
+mod communicator;
+mod early;
+
 use std::time::Instant;
 
 use crate::error::{Abort, Loss};
 use crate::frame::Frame;
 use crate::stats::Stats;
 use crate::world::{Rank, World};
+
+pub use communicator::Communicator;
 
 /// What [`Mesh::receive`] came back with.
 #[derive(Clone, Debug, PartialEq, Eq)]
