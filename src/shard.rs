@@ -80,7 +80,10 @@ mod tests {
                 }
                 assert_eq!(next, elements, "{elements} over {world_size}");
                 let (least, most) = (groups.iter().min(), groups.iter().max());
-                assert!(most.zip(least).is_some_and(|(m, l)| m - l <= 1), "{elements} over {world_size}: {groups:?}");
+                assert!(
+                    most.zip(least).is_some_and(|(m, l)| m - l <= 1),
+                    "{elements} over {world_size}: {groups:?}"
+                );
             }
         }
     }
