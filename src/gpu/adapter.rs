@@ -118,7 +118,7 @@ pub(super) fn open(choice: &AdapterChoice) -> Result<(AdapterInfo, wgpu::Device,
         wanted.as_ref().is_none_or(|wanted| info.label().to_lowercase().contains(wanted))
     };
     let Some((info, adapter)) = found.into_iter().find(|(info, _)| fits(info)) else {
-        return Err(GpuError::NoAdapter { asked: choice.name.clone(), seen });
+        return Err(GpuError::NoAdapter { wanted: choice.name.clone(), seen });
     };
     let required = required_limits(&info)?;
     let device = adapter.request_device(&wgpu::DeviceDescriptor {

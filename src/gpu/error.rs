@@ -7,10 +7,10 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum GpuError {
     /// No adapter at all, or none that fits the wanted name.
-    #[error("{}", no_adapter(.asked.as_deref(), .seen))]
+    #[error("{}", no_adapter(.wanted.as_deref(), .seen))]
     NoAdapter {
         /// The name that was asked for.
-        asked: Option<String>,
+        wanted: Option<String>,
         /// Names of the adapters that were there.
         seen: Vec<String>,
     },
@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn a_missing_adapter_says_what_to_install_and_a_wrong_name_what_was_seen() {
-        let none = GpuError::NoAdapter { asked: Some("x".into()), seen: vec![] }.to_string();
+        let none = GpuError::NoAdapter { wanted: Some("x".into()), seen: vec![] }.to_string();
         assert!(none.contains("apt-get install mesa-vulkan-drivers libvulkan1"), "{none}");
-        let other = GpuError::NoAdapter { asked: Some("x".into()), seen: vec!["a".into(), "b".into()] };
+        let other = GpuError::NoAdapter { wanted: Some("x".into()), seen: vec!["a".into(), "b".into()] };
         assert_eq!(other.to_string(), "no adapter is named like \"x\", seen: a, b");
     }
 }

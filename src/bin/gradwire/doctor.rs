@@ -179,7 +179,7 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
 fn advice(found: &[AdapterInfo], adapters: &[Adapter], cpu: &Cpu, udp: &Udp) -> Vec<String> {
     let mut advice = Vec::new();
     if found.is_empty() {
-        advice.push(GpuError::NoAdapter { asked: None, seen: Vec::new() }.to_string());
+        advice.push(GpuError::NoAdapter { wanted: None, seen: Vec::new() }.to_string());
     } else if found.iter().all(|info| info.device_type == DeviceType::Software) {
         let best = adapters.iter().filter_map(|adapter| adapter.encode_gb_per_s).fold(0.0, f64::max);
         if best < cpu.encode_gb_per_s {
