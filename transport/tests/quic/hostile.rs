@@ -52,8 +52,9 @@ fn loss_after(bytes: &[u8]) -> Loss {
         panic!("the peer was not told")
     };
     // Code 1 is an abort: the culprit plus one, then the reason.
-    assert_eq!((close.error_code, &close.reason[..4]), (1u32.into(), &[2, 0, 0, 0][..]));
-    assert_eq!(std::str::from_utf8(&close.reason[4..]).unwrap(), loss.to_string());
+    let (culprit, reason) = close.reason.split_at(4);
+    assert_eq!((close.error_code, culprit), (1u32.into(), &[2, 0, 0, 0][..]), "an abort that names rank 1");
+    assert_eq!(std::str::from_utf8(reason).unwrap(), loss.to_string(), "the reason as rank 0 sees it");
     loss
 }
 

@@ -152,7 +152,7 @@ pub(crate) fn hello(version: u16, size: u32, epoch: u32, rank: u32, agreements: 
 pub(crate) async fn read_hello(receive: &mut RecvStream) -> (u16, Vec<u8>) {
     let mut prefix = [0; 8];
     receive.read_exact(&mut prefix).await.unwrap();
-    assert_eq!(&prefix[..4], b"GRDH");
+    assert_eq!(&prefix[..4], b"GRDH", "magic");
     let mut body = vec![0; usize::from(u16::from_le_bytes([prefix[6], prefix[7]]))];
     receive.read_exact(&mut body).await.unwrap();
     (u16::from_le_bytes([prefix[4], prefix[5]]), body)
