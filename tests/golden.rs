@@ -217,6 +217,7 @@ fn a_file_that_lies_is_refused_in_one_line_that_says_where() {
         (swap(r#""n":2"#, r#""n":3"#), "case 0: ranks[0].steps[0].gradient_bits has 2 entries, 3 are needed"),
         (swap(r#""n":2"#, r#""n":18446744073709551615"#), "has 2 entries, 18446744073709551615"),
         (swap(r#""n":2"#, r#""n":-1"#), "invalid value"),
+        (swap(r#""n":2"#, r#""n":0"#), "case 0: n is 0, at least 1 is needed"),
         (swap(r#""words":[0]"#, r#""words":[]"#), "ranks[0].steps[0].words has 0 entries, 1 are needed"),
         (swap(r#""residual":[0,0]"#, r#""residual":[0]"#), "ranks[0].steps[0].residual has 1 entries"),
         (swap(r#""residual":[0,0]"#, r#""residual":[0,128]"#), "invalid value: integer `128`, expected i8"),

@@ -79,6 +79,8 @@ pub(crate) enum VectorError {
     Codec { codec: String },
     #[error("no case in the file, at least 1 is needed")]
     Empty,
+    #[error("case {case}: n is 0, at least 1 is needed")]
+    NoElements { case: usize },
     #[error("case {case}: {what} has {len} entries, {expected} are needed")]
     Length { case: usize, what: String, len: usize, expected: usize },
     #[error("case {case}: {what} is of step {got}, rank 0 is at step {expected} there")]
@@ -110,6 +112,9 @@ impl VectorFile {
 
 impl Case {
     fn check(&self, case: usize) -> Result<(), VectorError> {
+        if self.n == 0 {
+            return Err(VectorError::NoElements { case });
+        }
         let length = |what: &dyn Display, len: usize, expected: usize| {
             if len == expected {
                 return Ok(());

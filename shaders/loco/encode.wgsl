@@ -1,0 +1,81 @@
+// loco/encode: compensate, quantize to 4 bits, pack, average the 8-bit residual.
+// CPU twin: codec::loco::encode. Fragments: fixed, nibble, byte.
+// One invocation owns groups of 8 elements: two gradient vectors, two residual words, one packet word.
+//   params    Params  in      one per dispatch
+//   gradient  f32[n]  in      as bits, 4 to a vector; zero up to a multiple of 8
+//   residual  i8[n]   in/out  4 to a word, 8 to a vector, element i in bits 8(i%4)..
+//   packet    i4[n]   out     8 to a word, element i in bits 4(i%8)..
+//   stats     u32[2]  in/out  adds: non-finite elements, saturated codes
+
+struct Params {
+    groups: u32, // elements / 8, rounded up
+    row: u32, // invocations in one row of the two-dimensional grid
+    point: i32, // 138 - scale_log2
+    residual_scale_log2: u32, // 0..=6
+    decay: u32, // weight of the old residual in 1/256, 0..=255
+    keep: u32, // all ones, or zero on a reset step
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<storage, read> gradient: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read_write> residual: array<vec2<u32>>;
+@group(0) @binding(3) var<storage, read_write> packet: array<u32>;
+@group(0) @binding(4) var<storage, read_write> stats: array<atomic<u32>, 2>;
+
+struct Half {
+    codes: u32, // four codes in the low 16 bits
+    residual: u32,
+    nonfinite: u32, // how many of the four
+    saturated: u32,
+}
+
+fn count4(flags: vec4<bool>) -> u32 {
+    let ones = select(vec4<u32>(0u), vec4<u32>(1u), flags);
+    return ones.x + ones.y + ones.z + ones.w;
+}
+
+fn encode4(bits: vec4<u32>, word: u32) -> Half {
+    let finite = fixed_is_finite(bits);
+    let old = byte_unpack4(word);
+    let fraction = vec4<u32>(fixed_fraction_bits);
+
+    let fixed = fixed_from_bits(bits, params.point);
+    let h = fixed + (old << (fraction - vec4<u32>(params.residual_scale_log2)));
+    let rounded = fixed_round_shift(h, fraction);
+    let code = clamp(rounded, vec4<i32>(-8), vec4<i32>(7));
+    let lost = h - (code << fraction);
+    let sum = i32(params.decay) * (old << fraction)
+        + i32(256u - params.decay) * (lost << vec4<u32>(params.residual_scale_log2));
+    let next = clamp(fixed_round_shift(sum, fraction + vec4<u32>(8u)), vec4<i32>(-128), vec4<i32>(127));
+
+    let zero = vec4<i32>(0);
+    return Half(
+        nibble_pack4(select(zero, code, finite)),
+        byte_pack4(select(zero, next, finite)) & params.keep,
+        4u - count4(finite),
+        count4(finite & (code != rounded)),
+    );
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let group = id.y * params.row + id.x;
+    if group >= params.groups {
+        return;
+    }
+    let old = residual[group];
+    let low = encode4(gradient[2u * group], old.x);
+    let high = encode4(gradient[2u * group + 1u], old.y);
+    packet[group] = low.codes | (high.codes << 16u);
+    residual[group] = vec2<u32>(low.residual, high.residual);
+
+    // Rare, so a global atomic each costs less than a barrier for all.
+    let nonfinite = low.nonfinite + high.nonfinite;
+    if nonfinite != 0u {
+        atomicAdd(&stats[0], nonfinite);
+    }
+    let saturated = low.saturated + high.saturated;
+    if saturated != 0u {
+        atomicAdd(&stats[1], saturated);
+    }
+}

@@ -1,0 +1,205 @@
+//! `gradwire verify`: do these vectors come out, bit for bit, here?
+
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use gradwire::codec::loco::{self, Config};
+use gradwire::codec::{Stats, Step};
+use gradwire::gpu::loco::{Average, Encode};
+use gradwire::gpu::{AdapterChoice, Gpu, GpuError};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::vectors::{Comparison, Difference, Implementation, VectorFile, compare};
+
+/// Compare golden vectors with what this machine computes, bit for bit.
+///
+/// Prints one line per implementation. Exit status 1 if any number differs or an adapter that was asked for is
+/// not there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Vector file (JSON; format in tests/golden/README.md).
+    #[arg(value_name = "FILE.json")]
+    file: PathBuf,
+    /// Who computes: `cpu` = each CPU variant, `gpu` = one adapter (fails if there is none), `all` = both.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    backend: Backend,
+    /// Part of the adapter's name, in any case [default: the best adapter: discrete, integrated, software].
+    #[arg(long, value_name = "SUBSTRING")]
+    adapter: Option<String>,
+    /// Print one JSON object on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The default is `cpu`, because every option's default works on a machine without a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    Cpu,
+    Gpu,
+    All,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    file: String,
+    results: Vec<Row>,
+}
+
+/// One implementation's outcome.
+#[derive(Debug, Serialize)]
+struct Row {
+    backend: &'static str,
+    /// The adapter's name; null on the CPU.
+    adapter: Option<String>,
+    /// The CPU variant; null on an adapter.
+    variant: Option<&'static str>,
+    #[serde(flatten)]
+    comparison: Comparison,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] for an adapter named with `--backend cpu`; [`Failure::Work`] for a file that cannot be
+/// read or lies, an adapter that is not there or fails, and numbers that differ (after they were printed).
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    if args.backend == Backend::Cpu && args.adapter.is_some() {
+        return Err(Failure::Usage(
+            "--adapter names a GPU adapter, but --backend is cpu; use gpu or all".into(),
+        ));
+    }
+    let name = args.file.display().to_string();
+    let text = std::fs::read_to_string(&args.file)
+        .map_err(|error| Failure::Work(format!("vector file {name}: {error}")))?;
+    let file =
+        VectorFile::parse(&text).map_err(|error| Failure::Work(format!("vector file {name}: {error}")))?;
+    let mut results = Vec::new();
+    if args.backend != Backend::Gpu {
+        results.extend(on_cpu(&file)?);
+    }
+    if args.backend != Backend::Cpu {
+        results.push(on_adapter(&file, args.adapter.clone())?);
+    }
+    let report = Report { file: name, results };
+    print(&report, args.json).map_err(|error| Failure::Work(format!("standard output: {error}")))?;
+    match report.results.iter().find(|row| row.comparison.different > 0) {
+        None => Ok(()),
+        Some(row) => {
+            let Comparison { cases, different, .. } = row.comparison;
+            Err(Failure::Work(format!("{row} differs in {different} of {cases} cases")))
+        }
+    }
+}
+
+fn on_cpu(file: &VectorFile) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    for mut variant in loco::variants() {
+        let comparison = compare(file, &mut variant)
+            .map_err(|error| Failure::Work(format!("cpu {}: {error}", variant.name)))?;
+        rows.push(Row { backend: "cpu", adapter: None, variant: Some(variant.name), comparison });
+    }
+    Ok(rows)
+}
+
+fn on_adapter(file: &VectorFile, name: Option<String>) -> Result<Row, Failure> {
+    let gpu = Gpu::open(&AdapterChoice { name }).map_err(|error| Failure::Work(error.to_string()))?;
+    let adapter = gpu.info().name.clone();
+    let comparison = compare(file, &mut OnAdapter { gpu, encode: None, average: None })
+        .map_err(|error| Failure::Work(format!("adapter {adapter}: {error}")))?;
+    Ok(Row { backend: "gpu", adapter: Some(adapter), variant: None, comparison })
+}
+
+/// The kernels of one adapter. State is kept for as long as the length stays, so that reuse is tested too.
+struct OnAdapter {
+    gpu: Gpu,
+    encode: Option<(usize, Encode)>,
+    average: Option<(usize, Average)>,
+}
+
+/// The state for `elements`: the one that is kept, or a new one.
+fn state_for<T>(
+    kept: &mut Option<(usize, T)>,
+    elements: usize,
+    new: impl FnOnce() -> Result<T, GpuError>,
+) -> Result<&mut T, GpuError> {
+    let state = match kept.take() {
+        Some((length, state)) if length == elements => state,
+        _ => new()?,
+    };
+    Ok(&mut kept.insert((elements, state)).1)
+}
+
+impl Implementation for OnAdapter {
+    type Error = GpuError;
+
+    fn encode(
+        &mut self,
+        config: &Config,
+        step: Step,
+        gradient: &[f32],
+        residual: &mut [i8],
+        packet: &mut [u32],
+    ) -> Result<Stats, GpuError> {
+        let elements = gradient.len();
+        let encode = state_for(&mut self.encode, elements, || Encode::new(&self.gpu, elements))?;
+        // The ranks of a case take turns on one state, so each brings its residual.
+        encode.set_residual(residual)?;
+        let stats = encode.encode(config, step, gradient, packet)?;
+        residual.copy_from_slice(&encode.residual()?);
+        Ok(stats)
+    }
+
+    fn average(
+        &mut self,
+        config: &Config,
+        packets: &[&[u32]],
+        weights: &[u32],
+        mean: &mut [f32],
+    ) -> Result<(), GpuError> {
+        let elements = mean.len();
+        let average = state_for(&mut self.average, elements, || Average::new(&self.gpu, elements))?;
+        average.average(config, packets, weights, mean)
+    }
+}
+
+fn print(report: &Report, json: bool) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        let text = serde_json::to_string(report)?;
+        return writeln!(out, "{text}");
+    }
+    for row in &report.results {
+        let Comparison { cases, different, first_difference } = &row.comparison;
+        writeln!(out, "{row}: {cases} cases, {different} different")?;
+        if let Some(difference) = first_difference {
+            writeln!(out, "  first: {}", Place(difference))?;
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.adapter.as_deref().or(self.variant).unwrap_or_default();
+        write!(f, "{} {name}", self.backend)
+    }
+}
+
+/// A difference in words.
+struct Place<'a>(&'a Difference);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Difference { case, rank, step, field, index, expected, got } = self.0;
+        write!(f, "case {case}, ")?;
+        if let Some(rank) = rank {
+            write!(f, "rank {rank}, ")?;
+        }
+        write!(f, "step {step}, {field}[{index}]: expected {expected}, got {got}")
+    }
+}

@@ -1,0 +1,137 @@
+//! What can go wrong on a device, and whose fault it is.
+
+use std::time::Duration;
+
+/// A failure of the GPU side. Every message names the adapter, or the caller's two numbers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GpuError {
+    /// No adapter at all, or none that fits the wanted name.
+    #[error("{}", no_adapter(.wanted.as_deref(), .seen))]
+    NoAdapter {
+        /// The name that was asked for.
+        wanted: Option<String>,
+        /// Names of the adapters that were there.
+        seen: Vec<String>,
+    },
+    /// The driver of `adapter` gave no device.
+    #[error("adapter {adapter} gives no device: {source}")]
+    RequestDevice {
+        /// Name of the adapter.
+        adapter: String,
+        /// The reason as wgpu puts it.
+        source: wgpu::RequestDeviceError,
+    },
+    /// `adapter` cannot do what every kernel needs.
+    #[error("adapter {adapter} offers {available} for {limit}, the kernels need {needed}")]
+    Limits {
+        /// Name of the adapter.
+        adapter: String,
+        /// wgpu's name of the limit.
+        limit: &'static str,
+        /// What the kernels need.
+        needed: u64,
+        /// What the adapter has.
+        available: u64,
+    },
+    /// The device went away: unplugged, reset by its driver, or destroyed by its owner.
+    #[error("device {adapter} is lost: {reason}")]
+    DeviceLost {
+        /// Name of the adapter.
+        adapter: String,
+        /// The reason as the driver puts it.
+        reason: String,
+    },
+    /// The device did not finish one submission within the deadline.
+    #[error("device {adapter} did not finish within {deadline:.1?}")]
+    Timeout {
+        /// Name of the adapter.
+        adapter: String,
+        /// What it was given.
+        deadline: Duration,
+    },
+    /// The device has not enough memory.
+    #[error("device {adapter} is out of memory")]
+    OutOfMemory {
+        /// Name of the adapter.
+        adapter: String,
+    },
+    /// wgpu or the driver refused an operation: a bug here or in the driver, with wgpu's words.
+    #[error("device {adapter} refused an operation: {message}")]
+    Device {
+        /// Name of the adapter.
+        adapter: String,
+        /// wgpu's words.
+        message: String,
+    },
+    /// An earlier call on this state failed midway, so that its residual and buffers are in an unknown state.
+    #[error("an earlier call on device {adapter} failed midway: make a new state and set its residual")]
+    Broken {
+        /// Name of the adapter.
+        adapter: String,
+    },
+    /// The caller's slice has another length than the state was made for.
+    #[error("{what} has {given} {unit}, this state was made for {expected}")]
+    Length {
+        /// Which argument.
+        what: &'static str,
+        /// What is counted.
+        unit: &'static str,
+        /// The length that fits.
+        expected: usize,
+        /// The length given.
+        given: usize,
+    },
+    /// The caller's configuration is out of range.
+    #[error(transparent)]
+    Config(#[from] crate::codec::loco::ConfigError),
+    /// The packets and weights do not fit each other.
+    #[error(transparent)]
+    Average(#[from] crate::codec::loco::AverageError),
+}
+
+impl GpuError {
+    /// The typed form of what an error scope caught.
+    pub(crate) fn device(adapter: &str, error: wgpu::Error) -> Self {
+        let adapter = adapter.to_owned();
+        match error {
+            wgpu::Error::OutOfMemory { .. } => Self::OutOfMemory { adapter },
+            wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
+                // wgpu's report has several indented lines; an error here is one.
+                let message = description.split_whitespace().collect::<Vec<_>>().join(" ");
+                Self::Device { adapter, message }
+            }
+        }
+    }
+}
+
+pub(crate) fn check_length(
+    what: &'static str,
+    unit: &'static str,
+    expected: usize,
+    given: usize,
+) -> Result<(), GpuError> {
+    if expected == given { Ok(()) } else { Err(GpuError::Length { what, unit, expected, given }) }
+}
+
+fn no_adapter(wanted: Option<&str>, seen: &[String]) -> String {
+    match (wanted, seen) {
+        (Some(name), [_, ..]) => format!("no adapter is named like {name:?}, seen: {}", seen.join(", ")),
+        _ => "no GPU adapter on this machine: install the driver of its GPU, or a software adapter, on Debian-like \
+              systems with `apt-get install mesa-vulkan-drivers libvulkan1`"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_adapter_says_what_to_install_and_a_wrong_name_what_was_seen() {
+        let none = GpuError::NoAdapter { wanted: Some("x".into()), seen: vec![] }.to_string();
+        assert!(none.contains("apt-get install mesa-vulkan-drivers libvulkan1"), "{none}");
+        let other = GpuError::NoAdapter { wanted: Some("x".into()), seen: vec!["a".into(), "b".into()] };
+        assert_eq!(other.to_string(), "no adapter is named like \"x\", seen: a, b");
+    }
+}

@@ -1,0 +1,164 @@
+//! Does an adapter give the bits of the CPU definition? Asked before it may join a run.
+//!
+//! **What.** A few thousand elements aimed at rounding ties, saturation, subnormals and non-finite values, encoded and
+//! averaged on both sides. A driver that passes is not proven right, but every driver fault seen so far (comparison of
+//! NaN, overflow of a conversion, packing with constant lanes, flushed subnormals) would show here.
+//!
+//! **Cost.** One compilation of both kernels, and a few milliseconds.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use super::loco::{Average, Encode};
+use super::{Gpu, GpuError};
+use crate::codec::Step;
+use crate::codec::loco::{self, Config, packet_words};
+
+/// The first place where an adapter is not the definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Difference {
+    /// `packet`, `residual`, `counts` or `mean`.
+    pub what: &'static str,
+    /// Word of the packet, element otherwise; of `counts`: 0 non-finite, 1 saturated.
+    pub index: usize,
+    /// What the definition gives, as bits.
+    pub expected: u64,
+    /// What the adapter gives, as bits.
+    pub found: u64,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, index, expected, found } = self;
+        write!(formatter, "{what}[{index}] is {found:#x} on the adapter, {expected:#x} by definition")
+    }
+}
+
+/// Compares `gpu` with the CPU definition; `None` if it is exact.
+///
+/// # Errors
+///
+/// Those of a failing device.
+pub fn difference(gpu: &Gpu) -> Result<Option<Difference>, GpuError> {
+    let elements = gradient(&CONFIGS[0]).len();
+    difference_of(&mut || Encode::new(gpu, elements), &mut Average::new(gpu, elements)?)
+}
+
+const CONFIGS: [Config; 3] = [
+    Config { scale_log2: 19, residual_scale_log2: 4, decay: 205, reset_every: NonZeroU32::new(3) },
+    Config { scale_log2: 0, residual_scale_log2: 6, decay: 192, reset_every: None },
+    Config { scale_log2: -40, residual_scale_log2: 0, decay: 0, reset_every: None },
+];
+
+fn difference_of(
+    encode: &mut dyn FnMut() -> Result<Encode, GpuError>,
+    average: &mut Average,
+) -> Result<Option<Difference>, GpuError> {
+    for config in &CONFIGS {
+        let mut gradient = gradient(config);
+        let elements = gradient.len();
+        let mut on_device = encode()?;
+        let mut residual = vec![0_i8; elements];
+        let mut packets = Vec::new();
+        for step in (1..=4).filter_map(Step::new) {
+            let mut expected = vec![0; packet_words(elements)];
+            let mut found = expected.clone();
+            let expected_stats = loco::encode(config, step, &gradient, &mut residual, &mut expected);
+            let found_stats = on_device.encode(config, step, &gradient, &mut found)?;
+            let counts = |stats: crate::codec::Stats| [stats.nonfinite, stats.saturated];
+            let found_residual = on_device.residual()?;
+            let byte = |value: &i8| u64::from(value.cast_unsigned());
+            let difference = first("packet", expected.iter().copied(), found.iter().copied())
+                .or_else(|| first("residual", residual.iter().map(byte), found_residual.iter().map(byte)))
+                .or_else(|| first("counts", counts(expected_stats), counts(found_stats)));
+            if difference.is_some() {
+                return Ok(difference);
+            }
+            packets.push(expected);
+            // Another residual meets each value next time.
+            gradient.rotate_left(7);
+        }
+        let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+        // An inexact product almost everywhere: the total has no factor that a float divides exactly.
+        let weights = [3, 100_003, 7, 65_536];
+        let mut expected = vec![0.0; elements];
+        let mut found = expected.clone();
+        loco::average(config, &packets, &weights, &mut expected)?;
+        average.average(config, &packets, &weights, &mut found)?;
+        let bits = |value: &f32| value.to_bits();
+        let difference = first("mean", expected.iter().map(bits), found.iter().map(bits));
+        if difference.is_some() {
+            return Ok(difference);
+        }
+    }
+    Ok(None)
+}
+
+fn first<T: Into<u64>>(
+    what: &'static str,
+    expected: impl IntoIterator<Item = T>,
+    found: impl IntoIterator<Item = T>,
+) -> Option<Difference> {
+    let pairs = expected.into_iter().zip(found).map(|(expected, found)| (expected.into(), found.into()));
+    pairs
+        .enumerate()
+        .find(|(_, (expected, found))| expected != found)
+        .map(|(index, (expected, found))| Difference { what, index, expected, found })
+}
+
+/// Ties of code and fixed point with their neighbours, every exponent, and non-finite values.
+fn gradient(config: &Config) -> Vec<f32> {
+    let exponent = u32::from((127 - i16::from(config.scale_log2)).cast_unsigned());
+    let unit = f32::from_bits(exponent << 23);
+    let mut values = Vec::new();
+    let mut around = |value: f32| {
+        for bits in [value.to_bits(), value.to_bits().wrapping_add(1), value.to_bits().wrapping_sub(1)] {
+            values.extend([f32::from_bits(bits), -f32::from_bits(bits)]);
+        }
+    };
+    for halves in 0_u8..40 {
+        around(f32::from(halves) * 0.5 * unit);
+        around((f32::from(halves) + 0.5) * unit / 4096.0);
+        // One code and a half, and half of the last fixed-point digit.
+        around((1.5 + (f32::from(halves) + 0.5) / 4096.0) * unit);
+    }
+    for top in 0..512 {
+        values.extend([0, 1, 0x40_0000, 0x7F_FFFF].map(|mantissa| f32::from_bits(top << 23 | mantissa)));
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test code")]
+
+    use super::super::source::LOCO_ENCODE;
+    use super::super::{AdapterChoice, Limits};
+    use super::*;
+
+    #[test]
+    fn an_exact_adapter_passes_and_a_wrong_shader_is_named_with_its_place() {
+        let Ok(gpu) = Gpu::open(&AdapterChoice::default()) else {
+            let required = std::env::var("GRADWIRE_REQUIRE_GPU").is_ok_and(|value| value == "1");
+            assert!(!required, "GRADWIRE_REQUIRE_GPU is 1, but no adapter opens");
+            eprintln!("SKIPPED, nothing was tested: no adapter");
+            return;
+        };
+        assert_eq!(difference(&gpu).unwrap(), None, "{}", gpu.info().label());
+
+        let source = LOCO_ENCODE.source();
+        for (right, wrong, what) in [
+            ("- vec4<i32>(1) + odd)", ")", "packet"),
+            ("vec4<i32>(127));", "vec4<i32>(126));", "residual"),
+            ("(code != rounded)", "(code == rounded)", "counts"),
+        ] {
+            let edited = source.replace(right, wrong);
+            assert_ne!(edited, source, "{right} is no longer in the shader: edit this test");
+            let elements = gradient(&CONFIGS[0]).len();
+            let mut encode = || Encode::with_source(&gpu, elements, Limits::of(&gpu), &edited);
+            let found = difference_of(&mut encode, &mut Average::new(&gpu, elements).unwrap()).unwrap();
+            assert_eq!(found.map(|difference| difference.what), Some(what), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a node needs to know to join.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::error::JoinError;
+use super::hello::Agreement;
+use super::identity::{Identity, IdentityError};
+use super::peers::Peers;
+use crate::frame::{HEADER_BYTES, MAX_PAYLOAD};
+use crate::world::World;
+
+/// The largest UDP payload that [`Tuning::mtu`] may allow, 6500 bytes and not 8952: ten segments of 8952 exceed
+/// 64 KiB, segmentation offload answers EMSGSIZE, and the connection hangs without an error.
+pub const MAX_MTU: u16 = 6500;
+
+/// Unconsumed frames cost this much on top of their bytes, so that empty frames are bounded too.
+pub(super) const FRAME_COST: usize = HEADER_BYTES + 512;
+
+/// Where the other ranks are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rendezvous {
+    /// `host:port` of rank 0, which tells everyone where the others are, as it sees them. Rank 0 itself listens
+    /// on [`Config::bind`] and does not look at the address. All ranks must be reachable for each other at the
+    /// addresses that rank 0 sees: no address translation between them.
+    Address(String),
+    /// Every rank's address.
+    Peers(Peers),
+}
+
+/// How a node joins, and what it allows its peers.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who this node is; its rank must be the world's.
+    pub identity: Identity,
+    /// The membership to join.
+    pub world: World,
+    /// Where to listen; port 0 lets the system choose. An IPv6 wildcard address takes IPv4 as well. Default:
+    /// `0.0.0.0:0`.
+    pub bind: SocketAddr,
+    /// Where the others are.
+    pub rendezvous: Rendezvous,
+    /// What all ranks must have the same; at most 16. Default: nothing.
+    pub agreements: Vec<Agreement>,
+    /// A peer from which nothing came for this long, not even a keep-alive (sent every fifth of it), is lost.
+    /// 0.1 s to 1 h. Default: 10 s.
+    pub silence: Duration,
+    /// How long to wait until all ranks are connected, at most 30 days. Default: 60 s.
+    pub join: Duration,
+    /// Windows and limits.
+    pub tuning: Tuning,
+}
+
+/// Windows and limits of a mesh. The defaults carry 1 Gb/s over 250 ms and bound what one peer can make this
+/// node store to about 100 MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// Frames under way to one peer at a time, each on a stream of its own; 4 to 1024. At least the
+    /// bandwidth-delay product over 1 MiB. Default: 32.
+    pub streams: u16,
+    /// Bytes of frames that came from one peer and were not taken by [`crate::Mesh::receive`] yet; beyond, the
+    /// peer has to wait. 2 MiB to 1 GiB. Default: 64 MiB.
+    pub unconsumed: u32,
+    /// Bytes of the socket's send and receive buffers to ask the system for; getting less is no error. Below 4
+    /// MiB packets were lost even on loopback. Default: 8 MiB.
+    pub socket_buffer: usize,
+    /// The largest UDP payload that path discovery tries, 1200 to [`MAX_MTU`] bytes. 6500 halves the CPU time
+    /// per byte where jumbo frames (or loopback) carry it. Default: 1452.
+    pub mtu: u16,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { streams: 32, unconsumed: 64 << 20, socket_buffer: 8 << 20, mtu: 1452 }
+    }
+}
+
+impl Tuning {
+    /// What one connection may have in flight or unread: every stream holds one frame, and 1 MiB on top for
+    /// hellos and tables, which would otherwise wait behind the frames for credit.
+    pub(super) fn window(&self) -> u64 {
+        u64::from(self.streams) * (HEADER_BYTES + MAX_PAYLOAD) as u64 + (1 << 20)
+    }
+}
+
+impl Config {
+    /// The defaults for `identity` in `world`.
+    #[must_use]
+    pub fn new(identity: Identity, world: World, rendezvous: Rendezvous) -> Self {
+        Self {
+            identity,
+            world,
+            bind: (Ipv4Addr::UNSPECIFIED, 0).into(),
+            rendezvous,
+            agreements: Vec::new(),
+            silence: Duration::from_secs(10),
+            join: Duration::from_secs(60),
+            tuning: Tuning::default(),
+        }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), JoinError> {
+        let (identity, node) = (self.identity.rank(), self.world.rank());
+        if identity != node {
+            return Err(IdentityError::OtherRank { identity, node }.into());
+        }
+        if let Rendezvous::Peers(peers) = &self.rendezvous {
+            peers.check(&self.world)?;
+        }
+        let check = |option, inside: bool, value: String, range| {
+            if inside { Ok(()) } else { Err(JoinError::Option { option, value, range }) }
+        };
+        let Tuning { streams, unconsumed, mtu, .. } = self.tuning;
+        let silence = Duration::from_millis(100)..=Duration::from_secs(3600);
+        check("silence", silence.contains(&self.silence), format!("{:?}", self.silence), "0.1 s to 1 h")?;
+        let days = Duration::from_secs(30 * 24 * 3600);
+        check("join", self.join <= days, format!("{:?}", self.join), "at most 30 days")?;
+        check("streams", (4..=1024).contains(&streams), streams.to_string(), "4 to 1024")?;
+        let inside = (2 << 20..=1 << 30).contains(&unconsumed);
+        check("unconsumed", inside, unconsumed.to_string(), "2 MiB to 1 GiB")?;
+        check("mtu", (1200..=MAX_MTU).contains(&mtu), mtu.to_string(), "1200 to 6500 bytes")
+    }
+}

@@ -1,0 +1,258 @@
+//! Hellos and verdicts on a fresh connection, from both sides.
+//!
+//! A connection counts once both sides have said yes: with a certificate that the other side refuses, a client's
+//! handshake and first writes still succeed, and the alert comes later.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
+use rustls::pki_types::{CertificateDer, ServerName};
+
+use super::close;
+use super::error::JoinError;
+use super::hello::{Hello, HelloError, MAX_REASON, PREFIX_BYTES, Verdict, printable};
+use super::identity::{certified_rank, rank_name};
+use crate::frame::WIRE_VERSION;
+use crate::world::{Rank, World};
+
+/// How long handshake and hellos may take, each.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection that both sides have agreed to, and the stream on which they did.
+pub(super) struct Greeted {
+    pub(super) rank: Rank,
+    pub(super) connection: Connection,
+    pub(super) send: SendStream,
+    pub(super) receive: RecvStream,
+}
+
+/// Why a connection did not come to count.
+pub(super) enum Unheard {
+    /// A member of the run disagrees, or refuses this node: joining is over.
+    Fatal(JoinError),
+    /// A member says that this node's rank is taken.
+    Duplicate,
+    /// A stranger, or an accident: it is dropped, and joining goes on.
+    Dropped(String),
+}
+
+/// The connections that have been promised to a rank.
+pub(super) type Seats = Mutex<Vec<Option<Connection>>>;
+
+/// The dialer's side, towards `rank`, whose certificate TLS has checked.
+pub(super) async fn dial(connection: Connection, rank: Rank, own: &Hello) -> Result<Greeted, Unheard> {
+    let talk = async {
+        let (mut send, mut receive) = connection.open_bi().await.map_err(|error| ended(&error, rank, own))?;
+        write(&mut send, &own.encode(), rank, own).await?;
+        let theirs = read_hello(&mut receive, rank, own).await?;
+        let judged = theirs.and_then(|theirs| {
+            if theirs.rank == rank { own.compare(rank, &theirs) } else { Err(claim(&connection, &theirs)) }
+        });
+        conclude(&connection, rank, own, judged, &mut send, &mut receive).await?;
+        Ok((send, receive))
+    };
+    let (send, receive) = patiently(&connection, talk).await?;
+    Ok(Greeted { rank, connection, send, receive })
+}
+
+/// The listener's side, towards whoever it is.
+pub(super) async fn answer(connection: Connection, own: &Hello, seats: &Seats) -> Result<Greeted, Unheard> {
+    let talk = async {
+        let certificate =
+            certificate(&connection).ok_or_else(|| Unheard::Dropped("no certificate".into()))?;
+        let Some(rank) = certified_rank(&certificate) else {
+            return Err(Unheard::Dropped("its certificate is for no rank".into()));
+        };
+        let (mut send, mut receive) =
+            connection.accept_bi().await.map_err(|error| ended(&error, rank, own))?;
+        let theirs = read_hello(&mut receive, rank, own).await?;
+        write(&mut send, &own.encode(), rank, own).await?;
+        let judged = theirs.and_then(|theirs| {
+            if is_certified(&certificate, theirs.rank) {
+                own.compare(theirs.rank, &theirs).map(|()| theirs.rank)
+            } else {
+                Err(claim(&connection, &theirs))
+            }
+        });
+        let rank = match &judged {
+            Ok(rank) => *rank,
+            Err(_) => rank,
+        };
+        if judged.is_ok() {
+            if rank <= own.rank {
+                return Err(Unheard::Dropped(format!("rank {rank} does not dial rank {}", own.rank)));
+            }
+            if !take_seat(seats, rank, &connection) {
+                write(&mut send, &Verdict::Duplicate.encode(), rank, own).await?;
+                // Until it has read that.
+                let _ = read_verdict(&mut receive, rank, own).await;
+                return Err(Unheard::Dropped(format!("rank {rank} has joined already")));
+            }
+        }
+        conclude(&connection, rank, own, judged.map(drop), &mut send, &mut receive).await?;
+        Ok((rank, send, receive))
+    };
+    let (rank, send, receive) = patiently(&connection, talk).await?;
+    Ok(Greeted { rank, connection, send, receive })
+}
+
+/// Says our verdict and hears theirs. Our own finding comes first, because it names what differs.
+async fn conclude(
+    connection: &Connection,
+    rank: Rank,
+    own: &Hello,
+    judged: Result<(), JoinError>,
+    send: &mut SendStream,
+    receive: &mut RecvStream,
+) -> Result<(), Unheard> {
+    let verdict = match &judged {
+        Ok(()) => Verdict::Yes,
+        Err(error) => Verdict::No(error.to_string()),
+    };
+    let said = write(send, &verdict.encode(), rank, own).await;
+    let heard = read_verdict(receive, rank, own).await;
+    if let Err(error) = judged {
+        connection.close(close::REFUSED, error.to_string().as_bytes());
+        return Err(Unheard::Fatal(error));
+    }
+    said?;
+    match heard? {
+        Verdict::Yes => Ok(()),
+        Verdict::Duplicate => Err(Unheard::Duplicate),
+        Verdict::No(reason) => Err(Unheard::Fatal(JoinError::Refused { rank, reason })),
+    }
+}
+
+async fn patiently<T>(
+    connection: &Connection,
+    talk: impl Future<Output = Result<T, Unheard>>,
+) -> Result<T, Unheard> {
+    let late = || Unheard::Dropped(format!("no hello within {PATIENCE:.0?}"));
+    let result = tokio::time::timeout(PATIENCE, talk).await.unwrap_or_else(|_| Err(late()));
+    if result.is_err() {
+        connection.close(close::REFUSED, b"hello failed");
+    }
+    result
+}
+
+/// The outer error ends the talk; the inner one still wants to be told to the peer.
+async fn read_hello(
+    receive: &mut RecvStream,
+    rank: Rank,
+    own: &Hello,
+) -> Result<Result<Hello, JoinError>, Unheard> {
+    let mut prefix = [0; PREFIX_BYTES];
+    read(receive, &mut prefix, rank, own).await?;
+    let length = match Hello::decode_prefix(&prefix) {
+        Ok(length) => length,
+        Err(HelloError::Version { theirs }) => {
+            return Ok(Err(JoinError::Version { rank, theirs, ours: WIRE_VERSION }));
+        }
+        Err(error) => return Err(Unheard::Dropped(error.to_string())),
+    };
+    let mut body = vec![0; length];
+    read(receive, &mut body, rank, own).await?;
+    Hello::decode_body(&body).map(Ok).map_err(|error| Unheard::Dropped(error.to_string()))
+}
+
+async fn read_verdict(receive: &mut RecvStream, rank: Rank, own: &Hello) -> Result<Verdict, Unheard> {
+    let mut kind = [0];
+    read(receive, &mut kind, rank, own).await?;
+    match kind {
+        [1] => Ok(Verdict::Yes),
+        [2] => Ok(Verdict::Duplicate),
+        [0] => {
+            let mut length = [0; 2];
+            read(receive, &mut length, rank, own).await?;
+            let mut reason = vec![0; usize::from(u16::from_le_bytes(length)).min(MAX_REASON)];
+            read(receive, &mut reason, rank, own).await?;
+            Ok(Verdict::No(printable(&reason, MAX_REASON)))
+        }
+        [other] => Err(Unheard::Dropped(format!("verdict {other} is unknown"))),
+    }
+}
+
+async fn read(receive: &mut RecvStream, into: &mut [u8], rank: Rank, own: &Hello) -> Result<(), Unheard> {
+    receive.read_exact(into).await.map_err(|error| match error {
+        ReadExactError::ReadError(ReadError::ConnectionLost(error)) => ended(&error, rank, own),
+        other => Unheard::Dropped(other.to_string()),
+    })
+}
+
+async fn write(send: &mut SendStream, bytes: &[u8], rank: Rank, own: &Hello) -> Result<(), Unheard> {
+    send.write_all(bytes).await.map_err(|error| match error {
+        WriteError::ConnectionLost(error) => ended(&error, rank, own),
+        other => Unheard::Dropped(other.to_string()),
+    })
+}
+
+/// What the end of a connection to a peer that should be `rank` means, before it counted.
+pub(super) fn ended(error: &ConnectionError, rank: Rank, own: &Hello) -> Unheard {
+    // Crypto errors are 0x100 plus the TLS alert (RFC 9001, 4.8).
+    let crypto = 0x100..0x200;
+    match error {
+        ConnectionError::ConnectionClosed(close) if crypto.contains(&u64::from(close.error_code)) => {
+            let said = printable(&close.reason, MAX_REASON);
+            let alert = u64::from(close.error_code) - crypto.start;
+            let reason = format!("it does not accept our certificate (TLS alert {alert}: {said})");
+            Unheard::Fatal(JoinError::Refused { rank, reason })
+        }
+        ConnectionError::ApplicationClosed(closed) if closed.error_code == close::REFUSED => {
+            let reason = printable(&closed.reason, MAX_REASON);
+            Unheard::Fatal(JoinError::Refused { rank, reason })
+        }
+        ConnectionError::ApplicationClosed(closed) if closed.error_code == close::ABORTED => {
+            match World::new(own.rank.0, own.size, own.epoch) {
+                Ok(world) => {
+                    let abort = close::decode_abort(&closed.reason, &world);
+                    Unheard::Fatal(JoinError::Aborted { by: rank, abort })
+                }
+                Err(error) => Unheard::Dropped(error.to_string()),
+            }
+        }
+        other => Unheard::Dropped(printable(other.to_string().as_bytes(), MAX_REASON)),
+    }
+}
+
+/// Whether what ended a handshake was our own refusal of the peer's certificate.
+pub(super) fn unauthenticated(error: &ConnectionError) -> Option<String> {
+    match error {
+        ConnectionError::TransportError(error) if (0x100..0x200).contains(&u64::from(error.code)) => {
+            Some(error.reason.clone())
+        }
+        _ => None,
+    }
+}
+
+fn certificate(connection: &Connection) -> Option<CertificateDer<'static>> {
+    let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    chain.into_iter().next()
+}
+
+fn is_certified(certificate: &CertificateDer<'_>, rank: Rank) -> bool {
+    let (Ok(leaf), Ok(name)) =
+        (webpki::EndEntityCert::try_from(certificate), ServerName::try_from(rank_name(rank)))
+    else {
+        return false;
+    };
+    leaf.verify_is_valid_for_subject_name(&name).is_ok()
+}
+
+fn claim(connection: &Connection, theirs: &Hello) -> JoinError {
+    let certificate = certificate(connection).as_ref().and_then(certified_rank);
+    JoinError::Claim { address: connection.remote_address(), claimed: theirs.rank, certificate }
+}
+
+/// A rank's seat is free if nobody has it or who had it is gone.
+fn take_seat(seats: &Seats, rank: Rank, connection: &Connection) -> bool {
+    let mut seats = seats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match seats.get_mut(rank.index()) {
+        Some(Some(other)) if other.close_reason().is_none() => false,
+        Some(seat) => {
+            *seat = Some(connection.clone());
+            true
+        }
+        None => false,
+    }
+}

@@ -1,0 +1,431 @@
+//! From a bound socket to a full mesh: higher ranks dial lower ranks, everyone waits for everyone.
+//!
+//! With [`Rendezvous::Peers`] all addresses are known. With [`Rendezvous::Address`] everyone first dials rank 0,
+//! which, once all are there, tells each where the others are. Each connection is dialed again until the
+//! deadline, because peers start at different times.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
+
+use super::close;
+use super::config::{Config, Rendezvous};
+use super::error::JoinError;
+use super::greet::{self, Greeted, PATIENCE, Seats, Unheard};
+use super::hello::Hello;
+use super::identity::rank_name;
+use super::table::News;
+use crate::error::Abort;
+use crate::world::{Rank, World};
+
+/// Handshakes at a time; more callers are not answered, and try again by themselves.
+const MAX_HANDSHAKES: usize = 256;
+
+/// From this many handshakes on, callers must first show that they receive at the address they send from.
+const PRESSURE: usize = 64;
+
+/// How long one attempt to connect may take; a peer that starts meanwhile is found by the next.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often rank 0 says whom it waits for.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// What the tasks of a join tell its coordinator.
+enum Note {
+    Up(Greeted),
+    Down(Rank, ConnectionError),
+    Fatal(JoinError),
+    /// Not fatal yet, but the better reason at the deadline.
+    Trouble(JoinError),
+    Waiting(Vec<Rank>),
+    Table(Vec<SocketAddr>),
+}
+
+/// One connection per peer, indexed by rank.
+pub(super) async fn join(
+    endpoint: Endpoint,
+    config: Config,
+    hello: Hello,
+) -> Result<Vec<Option<Connection>>, JoinError> {
+    let size = config.world.size() as usize;
+    let (notes, inbox) = unbounded_channel();
+    let mut join = Join {
+        common: Arc::new(Common {
+            endpoint: endpoint.clone(),
+            hello,
+            world: config.world,
+            seats: Seats::new(vec![None; size]),
+        }),
+        connections: vec![None; size],
+        greetings: (0..size).map(|_| None).collect(),
+        waiting: Vec::new(),
+        trouble: None,
+        config,
+        notes,
+        inbox,
+        tasks: JoinSet::new(),
+    };
+    let result = join.run().await;
+    // From here on nobody new is answered.
+    endpoint.set_server_config(None);
+    match result {
+        Ok(()) => Ok(join.connections),
+        Err(error) => {
+            let abort = as_abort(&error);
+            tracing::debug!(%error, "joining failed");
+            let seats = join.common.seats.lock().map(|seats| seats.clone()).unwrap_or_default();
+            for connection in join.connections.iter().chain(&seats).flatten() {
+                close::abort(connection, &abort);
+            }
+            Err(error)
+        }
+    }
+}
+
+struct Common {
+    endpoint: Endpoint,
+    hello: Hello,
+    world: World,
+    seats: Seats,
+}
+
+struct Join {
+    common: Arc<Common>,
+    config: Config,
+    connections: Vec<Option<Connection>>,
+    /// The streams of the hellos, on which rank 0 sends its table.
+    greetings: Vec<Option<(SendStream, RecvStream)>>,
+    /// Whom rank 0 waits for, as far as it said.
+    waiting: Vec<Rank>,
+    trouble: Option<JoinError>,
+    notes: UnboundedSender<Note>,
+    inbox: UnboundedReceiver<Note>,
+    /// Ends with this.
+    tasks: JoinSet<()>,
+}
+
+impl Join {
+    async fn run(&mut self) -> Result<(), JoinError> {
+        let world = self.config.world;
+        let own = world.rank();
+        self.tasks.spawn(listen(self.common.clone(), self.notes.clone()));
+        let known: Vec<String> = match &self.config.rendezvous {
+            Rendezvous::Address(address) => vec![address.clone()],
+            Rendezvous::Peers(peers) => peers.addresses().to_vec(),
+        };
+        for (rank, address) in world.ranks().take_while(|rank| *rank < own).zip(known) {
+            self.dial(rank, Address::Name(address));
+        }
+        // A wait that no clock can hold is a wait without an end.
+        let deadline = Instant::now() + self.config.join;
+        let mut progress = tokio::time::interval(PROGRESS);
+        progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Vec::new();
+        while self.missing().next().is_some() {
+            tokio::select! {
+                () = tokio::time::sleep_until(deadline) => return Err(self.late()),
+                Some(note) = self.inbox.recv() => self.take(note)?,
+                _ = progress.tick(), if self.leads() => {
+                    let missing: Vec<_> = self.missing().collect();
+                    if missing != told {
+                        self.tell(&News::Waiting(missing.clone())).await;
+                        told = missing;
+                    }
+                }
+            }
+        }
+        if self.leads() {
+            let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
+            let address = |it: &Option<Connection>| it.as_ref().map_or(unknown, Connection::remote_address);
+            self.tell(&News::Table(self.connections.iter().map(address).collect())).await;
+        }
+        Ok(())
+    }
+
+    /// Whether this node tells the others where everyone is.
+    fn leads(&self) -> bool {
+        self.config.world.rank() == Rank(0) && matches!(self.config.rendezvous, Rendezvous::Address(_))
+    }
+
+    fn missing(&self) -> impl Iterator<Item = Rank> {
+        self.config.world.peers().filter(|rank| self.connections[rank.index()].is_none())
+    }
+
+    fn take(&mut self, note: Note) -> Result<(), JoinError> {
+        match note {
+            Note::Up(Greeted { rank, connection, send, receive }) => {
+                self.watch(rank, connection.clone());
+                self.connections[rank.index()] = Some(connection);
+                if rank == Rank(0) && matches!(self.config.rendezvous, Rendezvous::Address(_)) {
+                    self.hear(receive);
+                } else {
+                    self.greetings[rank.index()] = Some((send, receive));
+                }
+                tracing::debug!(%rank, "connected");
+            }
+            Note::Down(rank, error) => {
+                self.connections[rank.index()] = None;
+                self.greetings[rank.index()] = None;
+                match greet::ended(&error, rank, &self.common.hello) {
+                    Unheard::Fatal(error) => return Err(error),
+                    Unheard::Duplicate | Unheard::Dropped(_) => {
+                        tracing::warn!(%rank, %error, "lost while joining");
+                    }
+                }
+                // A lower rank that comes back must be dialed; a higher one dials.
+                let address = match &self.config.rendezvous {
+                    Rendezvous::Peers(peers) => peers.addresses().get(rank.index()).cloned(),
+                    Rendezvous::Address(address) if rank == Rank(0) => Some(address.clone()),
+                    Rendezvous::Address(_) => None,
+                };
+                if let Some(address) = address.filter(|_| rank < self.config.world.rank()) {
+                    self.dial(rank, Address::Name(address));
+                }
+            }
+            Note::Fatal(error) => return Err(error),
+            Note::Trouble(error) => self.trouble = Some(error),
+            Note::Waiting(ranks) => self.waiting = ranks,
+            Note::Table(addresses) => {
+                self.waiting.clear();
+                let own = self.config.world.rank();
+                let lower = self.config.world.ranks().zip(addresses).skip(1);
+                for (rank, address) in lower.take_while(|(rank, _)| *rank < own) {
+                    if self.connections[rank.index()].is_none() {
+                        self.dial(rank, Address::Known(address));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dial(&mut self, rank: Rank, address: Address) {
+        self.tasks.spawn(dial(self.common.clone(), rank, address, self.notes.clone()));
+    }
+
+    fn watch(&mut self, rank: Rank, connection: Connection) {
+        let notes = self.notes.clone();
+        self.tasks.spawn(async move {
+            let error = connection.closed().await;
+            let _ = notes.send(Note::Down(rank, error));
+        });
+    }
+
+    /// Reads what rank 0 says until it has said where everyone is.
+    fn hear(&mut self, mut stream: RecvStream) {
+        let (notes, world) = (self.notes.clone(), self.config.world);
+        self.tasks.spawn(async move {
+            loop {
+                let note = match News::read(&mut stream, &world).await {
+                    Ok(News::Waiting(ranks)) => Note::Waiting(ranks),
+                    Ok(News::Table(addresses)) => {
+                        let _ = notes.send(Note::Table(addresses));
+                        return;
+                    }
+                    // The connection is watched; anything else is rank 0 breaking the protocol.
+                    Err(super::table::TableError::Read(error)) => {
+                        tracing::debug!(%error, "rank 0 says no more");
+                        return;
+                    }
+                    Err(error) => {
+                        let reason = format!("its {error}");
+                        Note::Fatal(JoinError::Refused { rank: Rank(0), reason })
+                    }
+                };
+                if notes.send(note).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    async fn tell(&mut self, news: &News) {
+        let bytes = news.encode();
+        for (send, _) in self.greetings.iter_mut().flatten() {
+            // At most 100 KiB, for which there is always credit; a lost connection is noticed by its watch.
+            let _ = timeout(PROGRESS, send.write_all(&bytes)).await;
+        }
+    }
+
+    fn late(&mut self) -> JoinError {
+        let waited = self.config.join;
+        let missing: Vec<_> = self.missing().collect();
+        if let Some(trouble) = self.trouble.take().filter(|it| it.culprit() == missing.first().copied()) {
+            return trouble;
+        }
+        let own = self.config.world.rank();
+        match &self.config.rendezvous {
+            Rendezvous::Address(address) if own != Rank(0) => {
+                if self.connections[0].is_none() {
+                    return JoinError::Rendezvous { address: address.clone(), waited };
+                }
+                if !self.waiting.is_empty() {
+                    return JoinError::Missing { missing: std::mem::take(&mut self.waiting), waited };
+                }
+            }
+            _ => {}
+        }
+        JoinError::Missing { missing, waited }
+    }
+}
+
+enum Address {
+    Name(String),
+    Known(SocketAddr),
+}
+
+/// Answers whoever calls, many at a time, each within bounds.
+async fn listen(common: Arc<Common>, notes: UnboundedSender<Note>) {
+    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let mut calls = JoinSet::new();
+    while let Some(incoming) = common.endpoint.accept().await {
+        while calls.try_join_next().is_some() {}
+        let Ok(slot) = slots.clone().try_acquire_owned() else {
+            incoming.ignore();
+            continue;
+        };
+        if MAX_HANDSHAKES - slots.available_permits() > PRESSURE && !incoming.remote_address_validated() {
+            // Fails only for those that did so already.
+            let _ = incoming.retry();
+            continue;
+        }
+        let (common, notes) = (common.clone(), notes.clone());
+        calls.spawn(async move {
+            let address = incoming.remote_address();
+            match answer(incoming, &common).await {
+                Ok(greeted) => {
+                    let _ = notes.send(Note::Up(greeted));
+                }
+                Err(Unheard::Fatal(error)) => {
+                    let _ = notes.send(Note::Fatal(error));
+                }
+                Err(Unheard::Duplicate) => {}
+                Err(Unheard::Dropped(reason)) => tracing::warn!(%address, reason, "dropped a caller"),
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn answer(incoming: Incoming, common: &Common) -> Result<Greeted, Unheard> {
+    let dropped = |error: ConnectionError| Unheard::Dropped(error.to_string());
+    let connecting = incoming.accept().map_err(dropped)?;
+    let connection = timeout(PATIENCE, connecting)
+        .await
+        .map_err(|_| Unheard::Dropped("handshake not done in time".into()))?
+        .map_err(dropped)?;
+    match greet::answer(connection, &common.hello, &common.seats).await {
+        // A caller that refuses us or breaks off ends only its own attempt: it is its part to report.
+        Err(Unheard::Fatal(JoinError::Aborted { by, abort })) => {
+            Err(Unheard::Dropped(format!("rank {by}: {abort}")))
+        }
+        other => other,
+    }
+}
+
+/// Dials until it is connected, fails for good, or is ended.
+async fn dial(common: Arc<Common>, rank: Rank, address: Address, notes: UnboundedSender<Note>) {
+    let mut earlier = false;
+    for attempt in 0usize.. {
+        let target = match &address {
+            Address::Known(address) => Ok(*address),
+            Address::Name(name) => resolve(&common.endpoint, name, attempt)
+                .await
+                .map_err(|reason| JoinError::Resolve { rank, address: name.clone(), reason }),
+        };
+        let result = match target {
+            Ok(target) => attempt_at(&common, rank, target, &mut earlier).await,
+            Err(error) => {
+                let reason = error.to_string();
+                let _ = notes.send(Note::Trouble(error));
+                Err(Unheard::Dropped(reason))
+            }
+        };
+        let note = match result {
+            Ok(greeted) => Note::Up(greeted),
+            Err(Unheard::Fatal(error)) => Note::Fatal(error),
+            // An earlier attempt of ours may still count there, until it is noticed to be dead.
+            Err(Unheard::Duplicate) if !earlier => {
+                Note::Fatal(JoinError::DuplicateRank { rank: common.world.rank(), by: rank })
+            }
+            Err(Unheard::Duplicate) => {
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(Unheard::Dropped(reason)) => {
+                tracing::debug!(%rank, reason, attempt, "not connected yet");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let _ = notes.send(note);
+        return;
+    }
+}
+
+async fn attempt_at(
+    common: &Common,
+    rank: Rank,
+    target: SocketAddr,
+    earlier: &mut bool,
+) -> Result<Greeted, Unheard> {
+    let connecting = common.endpoint.connect(target, &rank_name(rank)).map_err(|error| {
+        let (address, reason) = (target.to_string(), error.to_string());
+        Unheard::Fatal(JoinError::Resolve { rank, address, reason })
+    })?;
+    let connection = match timeout(ATTEMPT, connecting).await {
+        Err(_) => return Err(Unheard::Dropped(format!("no answer from {target} within {ATTEMPT:.0?}"))),
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            return Err(match greet::unauthenticated(&error) {
+                Some(reason) => Unheard::Fatal(JoinError::Foreign { rank, address: target, reason }),
+                None => greet::ended(&error, rank, &common.hello),
+            });
+        }
+    };
+    let result = greet::dial(connection, rank, &common.hello).await;
+    if matches!(result, Err(Unheard::Dropped(_))) {
+        *earlier = true;
+    }
+    result
+}
+
+/// The addresses of a name that this socket can reach, one after the other, attempt by attempt. Resolved anew
+/// each time: a name may appear only when its host starts.
+async fn resolve(endpoint: &Endpoint, name: &str, attempt: usize) -> Result<SocketAddr, String> {
+    use std::net::ToSocketAddrs as _;
+
+    let owned = name.to_owned();
+    let found = tokio::task::spawn_blocking(move || owned.to_socket_addrs().map(Vec::from_iter));
+    let found = found.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    let ipv6 = endpoint.local_addr().is_ok_and(|local| local.is_ipv6());
+    let usable: Vec<_> = found.into_iter().filter(|address| ipv6 || address.is_ipv4()).collect();
+    match usable.len() {
+        0 => Err("only IPv6 addresses, and this node listens on IPv4".into()),
+        count => Ok(usable[attempt % count]),
+    }
+}
+
+/// What the others are told when this node fails to join.
+fn as_abort(error: &JoinError) -> Abort {
+    let text = error.to_string();
+    match error.culprit() {
+        Some(rank) => {
+            let prefix = format!("rank {rank} ");
+            match text.strip_prefix(&prefix) {
+                Some(reason) => Abort { culprit: Some(rank), reason: reason.to_owned() },
+                None => Abort { culprit: None, reason: text },
+            }
+        }
+        None => Abort { culprit: None, reason: text },
+    }
+}

@@ -1,0 +1,241 @@
+//! One peer's connection, once it is up: its queue, its frames, and its end.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, WriteError};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::MissedTickBehavior;
+
+use super::close;
+use super::config::FRAME_COST;
+use crate::error::{Abort, FrameError, Loss};
+use crate::frame::{Frame, HEADER_BYTES, Header};
+use crate::world::{Rank, World};
+
+/// What a link tells its mesh.
+pub(super) enum News {
+    /// A frame, and its share of the peer's budget, which returns when this is dropped.
+    Frame(Rank, Frame, OwnedSemaphorePermit),
+    /// The peer is gone; the last news of this link.
+    Lost(Rank, Loss),
+}
+
+/// Sends the frames of `queue`, each on a stream of its own and at most `streams` at a time. Returns when the
+/// queue is closed and everything in it acknowledged, or the connection is gone.
+pub(super) async fn send_all(connection: Connection, mut queue: UnboundedReceiver<Frame>, streams: usize) {
+    let mut writers = JoinSet::new();
+    while let Some(frame) = queue.recv().await {
+        while writers.try_join_next().is_some() {}
+        while writers.len() >= streams {
+            writers.join_next().await;
+        }
+        if connection.close_reason().is_some() {
+            return;
+        }
+        writers.spawn(write(connection.clone(), frame));
+    }
+    while writers.join_next().await.is_some() {}
+}
+
+/// Failures are not looked at: they come with the end of the connection, which the receiving side tells.
+async fn write(connection: Connection, frame: Frame) -> Result<(), WriteError> {
+    let mut stream = connection.open_uni().await?;
+    let head = Bytes::copy_from_slice(&frame.header.encode(&frame.payload));
+    stream.write_all_chunks(&mut [head, frame.payload]).await?;
+    if stream.finish().is_ok() {
+        // Until the last byte is acknowledged: only then is it safe to close.
+        let _ = stream.stopped().await;
+    }
+    Ok(())
+}
+
+pub(super) struct Receiver {
+    pub(super) connection: Connection,
+    pub(super) rank: Rank,
+    pub(super) world: World,
+    pub(super) silence: Duration,
+    /// Bytes of frames that may wait for [`crate::Mesh::receive`].
+    pub(super) budget: Arc<Semaphore>,
+    pub(super) news: Sender<News>,
+}
+
+impl Receiver {
+    /// Passes on every frame until the connection ends, then says why it ended.
+    pub(super) async fn run(self) {
+        let mut readers = JoinSet::new();
+        let mut fault = None;
+        let mut watch = Watch::new(self.silence);
+        let mut tick = tokio::time::interval(watch.period());
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let end = loop {
+            tokio::select! {
+                stream = self.connection.accept_uni() => match stream {
+                    Ok(stream) => {
+                        readers.spawn(read(stream, self.rank, self.budget.clone(), self.news.clone()));
+                    }
+                    Err(end) => break end,
+                },
+                Some(read) = readers.join_next(), if !readers.is_empty() => self.note(&mut fault, read),
+                _ = tick.tick() => {
+                    let heard = self.connection.stats().udp_rx.datagrams;
+                    if let Some(loss) = watch.tick(Instant::now(), heard) {
+                        self.end(&mut fault, loss);
+                    }
+                }
+            }
+        };
+        // Streams that had arrived in full can still be read.
+        while let Some(read) = readers.join_next().await {
+            self.note(&mut fault, read);
+        }
+        let loss = match (fault, end) {
+            (Some(fault), _) => fault,
+            // This side left; there is no one to tell.
+            (None, ConnectionError::LocallyClosed) => return,
+            (None, ConnectionError::TimedOut) => watch.loss(),
+            (None, end) => close::loss(&end, &self.world),
+        };
+        // The mesh is gone if this fails, and nobody asks any more.
+        let _ = self.news.send(News::Lost(self.rank, loss));
+    }
+
+    fn note(&self, fault: &mut Option<Loss>, read: Result<Result<(), Loss>, JoinError>) {
+        match read {
+            Ok(Ok(())) => {}
+            Ok(Err(loss)) => self.end(fault, loss),
+            Err(error) => self.end(fault, Loss::Protocol { reason: format!("could not be read: {error}") }),
+        }
+    }
+
+    /// The peer is at fault: tell it, and remember the first reason.
+    fn end(&self, fault: &mut Option<Loss>, loss: Loss) {
+        if fault.is_none() {
+            let reason = loss.to_string();
+            close::abort(&self.connection, &Abort { culprit: Some(self.rank), reason });
+            *fault = Some(loss);
+        }
+    }
+}
+
+/// One stream, one frame. An error is the peer's fault; the end of the connection is not an error here.
+async fn read(
+    mut stream: RecvStream,
+    rank: Rank,
+    budget: Arc<Semaphore>,
+    news: Sender<News>,
+) -> Result<(), Loss> {
+    let mut head = [0; HEADER_BYTES];
+    match stream.read_exact(&mut head).await {
+        Ok(()) => {}
+        Err(ReadExactError::FinishedEarly(have)) => {
+            return Err(FrameError::Truncated { have: have as u64, need: HEADER_BYTES as u64 }.into());
+        }
+        Err(ReadExactError::ReadError(error)) => return fault(error),
+    }
+    let (header, _) = Header::decode(&head)?;
+    let length = header.length as usize;
+    let need = HEADER_BYTES + length;
+    let cost = u32::try_from(FRAME_COST + length).unwrap_or(u32::MAX);
+    let Ok(permit) = budget.acquire_many_owned(cost).await else { return Ok(()) };
+    let mut bytes = BytesMut::with_capacity(need);
+    bytes.extend_from_slice(&head);
+    loop {
+        // One byte more than needed, to see what does not belong there.
+        match stream.read_chunk(need - bytes.len() + 1, true).await {
+            Ok(None) => break,
+            Ok(Some(chunk)) => {
+                let have = bytes.len() + chunk.bytes.len();
+                if have > need {
+                    return Err(FrameError::Oversized { length: have as u64, limit: need as u64 }.into());
+                }
+                bytes.extend_from_slice(&chunk.bytes);
+            }
+            Err(error) => return fault(error),
+        }
+    }
+    let frame = Frame::decode(&bytes.freeze())?;
+    let _ = news.send(News::Frame(rank, frame, permit));
+    Ok(())
+}
+
+fn fault(error: ReadError) -> Result<(), Loss> {
+    match error {
+        ReadError::ConnectionLost(_) => Ok(()),
+        other => Err(Loss::Protocol { reason: format!("broke off a frame: {other}") }),
+    }
+}
+
+/// Notices silence by counting what arrives at the socket for this connection.
+///
+/// QUIC's own idle timer is not enough: it restarts with the first packet that *this* side sends after it heard
+/// something, so with keep-alives a dead peer shows only after up to 6/5 of the deadline.
+struct Watch {
+    deadline: Duration,
+    datagrams: u64,
+    silent: Duration,
+    last: Option<Instant>,
+}
+
+impl Watch {
+    fn new(deadline: Duration) -> Self {
+        Self { deadline, datagrams: 0, silent: Duration::ZERO, last: None }
+    }
+
+    /// How often to look: the error of the measured silence.
+    fn period(&self) -> Duration {
+        (self.deadline / 20).min(Duration::from_millis(500))
+    }
+
+    fn tick(&mut self, now: Instant, datagrams: u64) -> Option<Loss> {
+        let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        self.last = Some(now);
+        if datagrams != self.datagrams {
+            self.datagrams = datagrams;
+            self.silent = Duration::ZERO;
+            return None;
+        }
+        // If this process itself was stopped or starved, the time is not the peer's: what came meanwhile is
+        // still in the socket.
+        self.silent += since.min(2 * self.period());
+        (self.silent >= self.deadline).then(|| self.loss())
+    }
+
+    fn loss(&self) -> Loss {
+        Loss::Silent { silent: self.silent, deadline: self.deadline }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn silence_is_noticed_at_its_deadline_and_counted_from_the_last_datagram() {
+        let mut watch = Watch::new(DEADLINE);
+        let start = Instant::now();
+        let mut said = None;
+        for tick in 0..100u32 {
+            // Something comes until 5 s.
+            let datagrams = u64::from(tick.min(10));
+            if let Some(loss) = watch.tick(start + watch.period() * tick, datagrams) {
+                said.get_or_insert((tick, loss));
+            }
+        }
+        assert_eq!(said, Some((30, Loss::Silent { silent: DEADLINE, deadline: DEADLINE })));
+    }
+
+    #[test]
+    fn a_pause_of_this_process_is_not_the_peers_silence() {
+        let mut watch = Watch::new(DEADLINE);
+        let start = Instant::now();
+        assert_eq!(watch.tick(start, 1), None);
+        assert_eq!(watch.tick(start + 100 * DEADLINE, 1), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! The mesh: one link per peer behind the [`Mesh`] trait.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use quinn::Connection;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+
+use super::close;
+use super::config::{Config, Tuning};
+use super::endpoint::Driver;
+use super::link::{News, Receiver, send_all};
+use crate::error::Abort;
+use crate::frame::Frame;
+use crate::mesh::{Event, Mesh};
+use crate::stats::{PeerStats, Stats};
+use crate::world::{Rank, World};
+
+/// A full mesh of mutually authenticated QUIC connections, all of them up. Made by [`super::Pending::join`].
+///
+/// Dropped without [`Mesh::close`], it tells its peers that it "ended without closing", which they take for a
+/// failure. Dropping waits up to 0.3 s so that this is heard.
+pub struct QuicMesh {
+    world: World,
+    silence: Duration,
+    links: Vec<Option<Link>>,
+    news: mpsc::Receiver<News>,
+    // Keeps the channel open when the last link has ended, so that receive waits instead of failing.
+    _news: mpsc::Sender<News>,
+    closed: bool,
+    // Last: its drop waits for the connections above to say goodbye.
+    driver: Driver,
+}
+
+struct Link {
+    connection: Connection,
+    // None once closed.
+    queue: Option<UnboundedSender<Frame>>,
+    sender: Option<JoinHandle<()>>,
+    stats: PeerStats,
+}
+
+impl QuicMesh {
+    pub(super) fn new(driver: Driver, config: &Config, connections: Vec<Option<Connection>>) -> Self {
+        let (world, silence, tuning) = (config.world, config.silence, config.tuning);
+        let (sender, news) = mpsc::channel();
+        let links = world.ranks().zip(connections).map(|(rank, connection)| {
+            let Tuning { streams, unconsumed, .. } = tuning;
+            let connection = connection?;
+            let (queue, frames) = unbounded_channel();
+            let task = send_all(connection.clone(), frames, usize::from(streams));
+            let sending = driver.runtime.spawn(task);
+            let budget = Arc::new(Semaphore::new(unconsumed as usize));
+            let (connection, news) = (connection, sender.clone());
+            let receiver = Receiver { connection: connection.clone(), rank, world, silence, budget, news };
+            driver.runtime.spawn(receiver.run());
+            Some(Link { connection, queue: Some(queue), sender: Some(sending), stats: PeerStats::default() })
+        });
+        let links = links.collect();
+        Self { world, silence, links, news, _news: sender, closed: false, driver }
+    }
+
+    fn link(&mut self, rank: Rank) -> Option<&mut Link> {
+        self.links.get_mut(rank.index())?.as_mut()
+    }
+
+    fn finish(&mut self) {
+        let own = self.world.rank();
+        let (silence, mut closing) = (self.silence, Vec::new());
+        for link in self.links.iter_mut().flatten() {
+            link.queue = None;
+            if let Some(sender) = link.sender.take() {
+                closing.push((link.connection.clone(), sender));
+            }
+        }
+        self.driver.run(async move {
+            let deadline = tokio::time::Instant::now() + silence;
+            for (connection, sender) in closing {
+                if tokio::time::timeout_at(deadline, sender).await.is_ok() {
+                    connection.close(close::CLOSED, b"");
+                } else {
+                    let reason = "left before everything was delivered".into();
+                    close::abort(&connection, &Abort { culprit: Some(own), reason });
+                }
+            }
+        });
+    }
+}
+
+impl Mesh for QuicMesh {
+    fn world(&self) -> World {
+        self.world
+    }
+
+    fn send(&mut self, to: Rank, frame: Frame) {
+        let Some(link) = self.link(to) else {
+            tracing::error!(%to, "no such peer");
+            return;
+        };
+        link.stats.frames_sent += 1;
+        link.stats.frame_bytes_sent += frame.wire_bytes();
+        if let Some(queue) = &link.queue {
+            // Fails if the peer is lost, which shows as an event.
+            let _ = queue.send(frame);
+        }
+    }
+
+    fn receive(&mut self, until: Instant) -> Event {
+        match self.news.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(News::Frame(rank, frame, _permit)) => {
+                if let Some(link) = self.link(rank) {
+                    link.stats.frames_received += 1;
+                    link.stats.frame_bytes_received += frame.wire_bytes();
+                }
+                Event::Frame(rank, frame)
+            }
+            Ok(News::Lost(rank, loss)) => Event::Lost(rank, loss),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Event::Timeout,
+        }
+    }
+
+    fn close(&mut self, abort: Option<&Abort>) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
+        match abort {
+            None => self.finish(),
+            Some(abort) => {
+                for link in self.links.iter_mut().flatten() {
+                    close::abort(&link.connection, abort);
+                    link.queue = None;
+                }
+            }
+        }
+    }
+
+    fn stats(&self) -> Stats {
+        let peer = |link: &Option<Link>| {
+            link.as_ref().map_or_else(PeerStats::default, |link| {
+                let udp = link.connection.stats();
+                let (sent, received) = (udp.udp_tx.bytes, udp.udp_rx.bytes);
+                PeerStats { udp_bytes_sent: sent, udp_bytes_received: received, ..link.stats }
+            })
+        };
+        Stats { peers: self.links.iter().map(peer).collect() }
+    }
+}
+
+impl Drop for QuicMesh {
+    fn drop(&mut self) {
+        let reason = "ended without closing".into();
+        self.close(Some(&Abort { culprit: Some(self.world.rank()), reason }));
+    }
+}

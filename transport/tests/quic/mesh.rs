@@ -1,0 +1,87 @@
+//! What a mesh carries, and how it ends.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gradwire_transport::quic::QuicMesh;
+use gradwire_transport::{Abort, Event, Loss, Mesh, Rank};
+
+use crate::support::{event, frame, world};
+
+#[test]
+fn every_frame_reaches_its_rank_whole_and_once_and_closing_loses_none() {
+    const FRAMES: u64 = 40;
+    const LENGTHS: [usize; 5] = [0, 1, 55, 4096, 1 << 20];
+    let length = |step: u64| LENGTHS[usize::try_from(step).unwrap() % LENGTHS.len()];
+    let run = move |mut mesh: QuicMesh| {
+        let own = mesh.world().rank();
+        for step in 0..FRAMES {
+            for to in mesh.world().peers() {
+                mesh.send(to, frame(own.0, step, length(step)));
+            }
+        }
+        // The last rank reads late, when the others have long sent everything and started to close.
+        if own == Rank(2) {
+            thread::sleep(Duration::from_millis(500));
+        }
+        let mut steps: Vec<Vec<u64>> = vec![Vec::new(); 3];
+        let mut lost = 0;
+        while steps.iter().map(Vec::len).sum::<usize>() < 2 * usize::try_from(FRAMES).unwrap() {
+            match event(&mut mesh) {
+                Event::Frame(from, got) => {
+                    let step = got.header.operation.step;
+                    assert_eq!(got, frame(from.0, step, length(step)));
+                    steps[from.index()].push(step);
+                }
+                Event::Lost(_, loss) => {
+                    assert_eq!(loss, Loss::Closed);
+                    lost += 1;
+                }
+                Event::Timeout => unreachable!(),
+            }
+        }
+        for rank in mesh.world().peers() {
+            steps[rank.index()].sort_unstable();
+            assert_eq!(steps[rank.index()], (0..FRAMES).collect::<Vec<_>>(), "{own:?} from {rank:?}");
+        }
+        mesh.close(None);
+        let stats = mesh.stats().total();
+        assert_eq!((stats.frames_sent, stats.frames_received), (2 * FRAMES, 2 * FRAMES));
+        assert_eq!(stats.frame_bytes_sent, stats.frame_bytes_received);
+        assert!(stats.udp_bytes_sent > stats.frame_bytes_sent, "{stats:?}");
+        assert!(stats.udp_bytes_received > stats.frame_bytes_received, "{stats:?}");
+        lost
+    };
+    let threads: Vec<_> =
+        world(3, |_, _| {}).into_iter().map(|mesh| thread::spawn(move || run(mesh))).collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_rank_that_gives_up_is_heard_by_all_after_its_frames() {
+    let mut meshes = world(3, |_, _| {});
+    let mut leaving = meshes.pop().unwrap();
+    leaving.send(Rank(0), frame(2, 1, 1000));
+    assert_eq!(event(&mut meshes[0]), Event::Frame(Rank(2), frame(2, 1, 1000)));
+    let abort = Abort { culprit: Some(Rank(1)), reason: "silent for 2.0s, deadline 2.0s".into() };
+    leaving.close(Some(&abort));
+    drop(leaving);
+    for mesh in &mut meshes {
+        assert_eq!(event(mesh), Event::Lost(Rank(2), Loss::Aborted(abort.clone())));
+    }
+    // The others still reach each other.
+    meshes[0].send(Rank(1), frame(0, 2, 10));
+    assert_eq!(event(&mut meshes[1]), Event::Frame(Rank(0), frame(0, 2, 10)));
+}
+
+#[test]
+fn a_rank_that_ends_without_closing_has_failed() {
+    let mut meshes = world(2, |_, _| {});
+    drop(meshes.pop());
+    let Event::Lost(Rank(1), Loss::Aborted(abort)) = event(&mut meshes[0]) else { panic!("not an abort") };
+    assert_eq!(abort.to_string(), "rank 1 ended without closing");
+    let until = Instant::now() + Duration::from_millis(50);
+    assert_eq!(meshes[0].receive(until), Event::Timeout);
+}
