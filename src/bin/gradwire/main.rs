@@ -13,6 +13,8 @@ mod rank;
 mod report;
 mod task;
 mod train;
+mod vectors;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -34,6 +36,7 @@ enum Verb {
     Train(train::Args),
     Node(Box<node::Args>),
     Keygen(keygen::Args),
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Train(args) => train::run(&args),
         Verb::Node(args) => node::run(&args),
         Verb::Keygen(args) => keygen::run(&args),
+        Verb::Verify(args) => verify::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -106,3 +106,9 @@ fn hash(parameters: &[f32]) -> String {
     }
     hasher.finalize().to_hex().to_string()
 }
+
+/// Writes the parameters as a safetensors file.
+pub(crate) fn save(task: &dyn Task, parameters: &[f32], path: &std::path::Path) -> Result<(), Failure> {
+    let file = task.layout().to_safetensors(parameters)?;
+    std::fs::write(path, file).map_err(|error| Failure::file(path, error))
+}
