@@ -9,10 +9,10 @@ use gradwire::gpu;
 fn main() -> ExitCode {
     let adapters = gpu::adapters();
     for adapter in &adapters {
-        println!("{adapter}");
+        println!("{}, {}", adapter.label(), adapter.driver);
     }
     if adapters.is_empty() {
-        eprintln!("{}", gpu::GpuError::NoAdapter { asked: None, seen: Vec::new() });
+        eprintln!("{}", gpu::GpuError::NoAdapter { wanted: None, seen: Vec::new() });
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -336,11 +336,12 @@ impl Synchronizer {
 
     /// Returns the bytes sent.
     fn gather(&mut self, step: Step, parameters: &mut [f32]) -> Result<u64, SyncError> {
-        let own: Bytes = self.master.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into();
+        let mut own = vec![0; 4 * self.master.len()];
+        packet::write_words(self.master.iter().map(|value| value.to_bits()), &mut own);
         let expected: Vec<u64> = self.layout.ranges().map(|range| 4 * range.len() as u64).collect();
         let sent = own.len() as u64 * (expected.len() as u64 - 1);
         let operation = Operation { step: step.get(), tag: PARAMETERS };
-        let shards = self.communicator.all_gather(operation, own, &expected)?;
+        let shards = self.communicator.all_gather(operation, own.into(), &expected)?;
         for (range, shard) in self.layout.ranges().zip(&shards) {
             for (value, bytes) in parameters[range].iter_mut().zip(shard.as_chunks().0) {
                 *value = f32::from_le_bytes(*bytes);

@@ -148,8 +148,10 @@ const BLOCKED: Variant =
 #[must_use]
 pub fn variants() -> Vec<Variant> {
     let mut variants = vec![DEFINITION, BLOCKED];
-    #[cfg(target_arch = "x86_64")]
-    variants.extend(avx2::variant());
+    let fastest = fastest();
+    if fastest.name != BLOCKED.name {
+        variants.push(fastest);
+    }
     variants
 }
 

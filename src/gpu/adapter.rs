@@ -108,8 +108,9 @@ pub(super) fn open(choice: &AdapterChoice) -> Result<(AdapterInfo, wgpu::Device,
     let found = enumerate();
     let seen = found.iter().map(|(info, _)| info.label()).collect();
     let wanted = choice.name.as_ref().map(|name| name.to_lowercase());
-    let fits =
-        |info: &AdapterInfo| wanted.as_ref().is_none_or(|wanted| info.label().to_lowercase().contains(wanted));
+    let fits = |info: &AdapterInfo| {
+        wanted.as_ref().is_none_or(|wanted| info.label().to_lowercase().contains(wanted))
+    };
     let Some((info, adapter)) = found.into_iter().find(|(info, _)| fits(info)) else {
         return Err(GpuError::NoAdapter { wanted: choice.name.clone(), seen });
     };

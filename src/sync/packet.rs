@@ -16,7 +16,7 @@
 //! The counts stand in every packet, so that all ranks learn in the same exchange whose gradient was not
 //! finite, and decide alike.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::Codec;
 use crate::codec::{CodecId, UnknownCodec};
@@ -120,16 +120,16 @@ impl Header {
     /// Header and `words` as they travel.
     #[must_use]
     pub fn packet(&self, words: &[u32]) -> Bytes {
-        let mut out = BytesMut::with_capacity(HEADER_BYTES + 4 * words.len());
-        out.put_u8(self.codec.id().into());
-        out.put_i8(self.codec.scale_log2());
-        out.put_u16_le(0);
-        out.put_u32_le(self.samples);
-        out.put_u64_le(self.elements);
-        out.put_u64_le(self.nonfinite);
-        out.put_u64_le(self.saturated);
-        out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        out.freeze()
+        let mut out = vec![0; HEADER_BYTES + 4 * words.len()];
+        let (head, body) = out.split_at_mut(HEADER_BYTES);
+        head[0] = self.codec.id().into();
+        head[1] = self.codec.scale_log2().cast_unsigned();
+        head[4..8].copy_from_slice(&self.samples.to_le_bytes());
+        head[8..16].copy_from_slice(&self.elements.to_le_bytes());
+        head[16..24].copy_from_slice(&self.nonfinite.to_le_bytes());
+        head[24..32].copy_from_slice(&self.saturated.to_le_bytes());
+        write_words(words.iter().copied(), body);
+        out.into()
     }
 
     /// Reads the header of a packet for this rank's shard of `elements`, encoded with `codec`.
@@ -165,6 +165,13 @@ impl Header {
             nonfinite: number(head, 16),
             saturated: number(head, 24),
         })
+    }
+}
+
+/// `words` as they travel. Whole words into a buffer that is there already: a loop that compiles to a copy.
+pub(super) fn write_words(words: impl Iterator<Item = u32>, out: &mut [u8]) {
+    for (bytes, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
     }
 }
 
