@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// What comes from a process.
 pub(super) enum Message {
-    Event(u32, Event),
+    Event(Event),
     /// A line of its stderr: logs, or a panic.
     Line(u32, String),
 }
@@ -41,7 +41,7 @@ impl Fleet {
         self.members.push(Member { rank, process, end: None });
         if let Some(stdout) = stdout {
             listen(stdout, to.clone(), move |line| match serde_json::from_str(&line) {
-                Ok(event) => Message::Event(rank, event),
+                Ok(event) => Message::Event(event),
                 Err(_) => Message::Line(rank, line),
             })?;
         }

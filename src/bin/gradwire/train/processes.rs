@@ -46,7 +46,7 @@ pub(super) fn run(
     loop {
         match inbox.recv_timeout(Duration::from_millis(20)) {
             Ok(Message::Line(rank, line)) => progress.say(&format!("rank {rank}: {line}")),
-            Ok(Message::Event(_, event)) => {
+            Ok(Message::Event(event)) => {
                 match &event {
                     Event::Listening { address } => {
                         if let Some(sender) = starter.take() {
