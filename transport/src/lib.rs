@@ -7,12 +7,14 @@
 //! - [`collective`]: all-to-all, all-gather and barrier as state machines without socket, clock or thread.
 //! - [`mesh`]: the [`Mesh`] trait (carry frames, notice losses) and the [`Communicator`] that drives
 //!   collectives over one.
+//! - [`launch`]: rank, world size and rendezvous from what started the process.
 //! - [`memory`]: a mesh inside one process. `quic` (feature `quic`): a mesh of mutually authenticated QUIC
 //!   connections.
 
 pub mod collective;
 pub mod error;
 pub mod frame;
+pub mod launch;
 pub mod memory;
 pub mod mesh;
 #[cfg(feature = "quic")]
@@ -23,6 +25,7 @@ pub mod world;
 pub use collective::Limits;
 pub use error::{Abort, ExchangeError, FrameError, Loss};
 pub use frame::{Frame, Header, Operation, Tag, WIRE_VERSION};
+pub use launch::{Launch, LaunchError, Launcher};
 pub use mesh::{Communicator, Event, Mesh};
 pub use stats::{PeerStats, Stats};
 pub use world::{Rank, World, WorldError};

@@ -1,1 +1,68 @@
-fn main() {}
+//! `gradwire`: train over a fleet, and look at what a machine can do.
+//!
+//! Human output goes to stderr, results to stdout. Exit status: 0 done, 1 the work failed, 2 wrong usage.
+
+mod args;
+mod backend;
+mod event;
+mod failure;
+mod interrupt;
+mod keygen;
+mod node;
+mod rank;
+mod report;
+mod task;
+mod train;
+mod vectors;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Low-bit gradient exchange for mixed GPU fleets.
+///
+/// Messages and progress go to stderr, results to stdout. Exit status: 0 done, 1 the work failed, 2 wrong usage.
+/// RUST_LOG sets the log level (default warn).
+#[derive(Parser)]
+#[command(name = "gradwire", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    Train(train::Args),
+    Node(Box<node::Args>),
+    Keygen(keygen::Args),
+    Verify(verify::Args),
+}
+
+fn main() -> ExitCode {
+    let verb = Cli::parse().verb;
+    log_to_stderr(matches!(&verb, Verb::Node(args) if args.has_parent()));
+    let result = match verb {
+        Verb::Train(args) => train::run(&args),
+        Verb::Node(args) => node::run(&args),
+        Verb::Keygen(args) => keygen::run(&args),
+        Verb::Verify(args) => verify::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(failure.status())
+        }
+    }
+}
+
+/// Warnings and worse, unless `RUST_LOG` says otherwise; children leave warnings to their parent, who would
+/// otherwise show each of them once per rank.
+fn log_to_stderr(is_child: bool) {
+    use tracing_subscriber::EnvFilter;
+
+    let default = if is_child { "error" } else { "warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}

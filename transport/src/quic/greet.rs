@@ -19,6 +19,9 @@ use crate::world::{Rank, World};
 /// How long handshake and hellos may take, each.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a refusal may take to be delivered.
+const GOODBYE: Duration = Duration::from_secs(1);
+
 /// A connection that both sides have agreed to, and the stream on which they did.
 pub(super) struct Greeted {
     pub(super) rank: Rank,
@@ -80,13 +83,14 @@ pub(super) async fn answer(connection: Connection, own: &Hello, seats: &Seats) -
             Err(_) => rank,
         };
         if judged.is_ok() {
-            if rank <= own.rank {
-                return Err(Unheard::Dropped(format!("rank {rank} does not dial rank {}", own.rank)));
+            if rank <= own.rank || rank.0 >= own.size {
+                let (own, size) = (own.rank, own.size);
+                let reason = format!("rank {rank} does not dial rank {own} in a world of {size}");
+                return Err(Unheard::Dropped(reason));
             }
             if !take_seat(seats, rank, &connection) {
                 write(&mut send, &Verdict::Duplicate.encode(), rank, own).await?;
-                // Until it has read that.
-                let _ = read_verdict(&mut receive, rank, own).await;
+                delivered(&mut send).await;
                 return Err(Unheard::Dropped(format!("rank {rank} has joined already")));
             }
         }
@@ -113,6 +117,7 @@ async fn conclude(
     let said = write(send, &verdict.encode(), rank, own).await;
     let heard = read_verdict(receive, rank, own).await;
     if let Err(error) = judged {
+        delivered(send).await;
         connection.close(close::REFUSED, error.to_string().as_bytes());
         return Err(Unheard::Fatal(error));
     }
@@ -131,9 +136,16 @@ async fn patiently<T>(
     let late = || Unheard::Dropped(format!("no hello within {PATIENCE:.0?}"));
     let result = tokio::time::timeout(PATIENCE, talk).await.unwrap_or_else(|_| Err(late()));
     if result.is_err() {
-        connection.close(close::REFUSED, b"hello failed");
+        // Without a reason: a caller that was dropped by accident shall try again.
+        connection.close(close::CLOSED, b"");
     }
     result
+}
+
+/// Waits until the other side has all that was written: closing at once would take it back.
+async fn delivered(send: &mut SendStream) {
+    let _ = send.finish();
+    let _ = tokio::time::timeout(GOODBYE, send.stopped()).await;
 }
 
 /// The outer error ends the talk; the inner one still wants to be told to the peer.

@@ -3,9 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transport::quic::QuicMesh;
+use gradwire_transport::quic::{Config, QuicMesh};
 use gradwire_transport::{Abort, Event, Loss, Mesh, Rank};
 
+use crate::grid;
 use crate::support::{event, frame, world};
 
 #[test]
@@ -30,7 +31,7 @@ fn every_frame_reaches_its_rank_whole_and_once_and_closing_loses_none() {
             match event(&mut mesh) {
                 Event::Frame(from, got) => {
                     let step = got.header.operation.step;
-                    assert_eq!(got, frame(from.0, step, length(step)));
+                    assert!(got == frame(from.0, step, length(step)), "frame {step} from {from:?} differs");
                     steps[from.index()].push(step);
                 }
                 Event::Lost(_, loss) => {
@@ -52,10 +53,14 @@ fn every_frame_reaches_its_rank_whole_and_once_and_closing_loses_none() {
         assert!(stats.udp_bytes_received > stats.frame_bytes_received, "{stats:?}");
         lost
     };
-    let threads: Vec<_> =
-        world(3, |_, _| {}).into_iter().map(|mesh| thread::spawn(move || run(mesh))).collect();
-    for thread in threads {
-        thread.join().unwrap();
+    // In the second world, most of it is still under way when the others start to close.
+    for unconsumed in [64 << 20, 2 << 20] {
+        let change = |_, config: &mut Config| config.tuning.unconsumed = unconsumed;
+        let threads: Vec<_> =
+            world(3, change).into_iter().map(|mesh| thread::spawn(move || run(mesh))).collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
     }
 }
 
@@ -84,4 +89,18 @@ fn a_rank_that_ends_without_closing_has_failed() {
     assert_eq!(abort.to_string(), "rank 1 ended without closing");
     let until = Instant::now() + Duration::from_millis(50);
     assert_eq!(meshes[0].receive(until), Event::Timeout);
+}
+
+fn boxed(size: u32) -> Vec<Box<dyn Mesh>> {
+    world(size, |_, _| {}).into_iter().map(|mesh| Box::new(mesh) as Box<dyn Mesh>).collect()
+}
+
+#[test]
+fn quic_carries_the_whole_grid() {
+    grid::carries_the_whole_grid(boxed);
+}
+
+#[test]
+fn quic_names_rank_and_numbers_of_a_length_mismatch_on_both_sides() {
+    grid::a_length_mismatch_names_the_rank_and_both_numbers_on_both_sides(boxed);
 }

@@ -1,0 +1,49 @@
+//! Which device computes a rank's codec.
+
+use gradwire::gpu::{self, AdapterChoice, DeviceType, Gpu};
+use gradwire::sync::Backend;
+
+use crate::args::BackendName;
+use crate::failure::Failure;
+
+/// An opened device, and its name where it has one.
+pub(crate) struct Opened {
+    pub(crate) backend: Backend,
+    /// `cpu` or `gpu`.
+    pub(crate) kind: &'static str,
+    pub(crate) adapter: Option<String>,
+}
+
+/// What `auto` comes to on this machine, and a line that says why it is the CPU, if it is.
+///
+/// A software adapter counts only if it was asked for by name: the CPU functions give the same bits faster.
+pub(crate) fn settle(asked: BackendName, adapter: Option<&str>) -> (BackendName, Option<String>) {
+    if asked != BackendName::Auto {
+        return (asked, None);
+    }
+    let found = gpu::adapters();
+    let fits = |label: &str| adapter.is_none_or(|part| label.to_lowercase().contains(&part.to_lowercase()));
+    let usable = found.iter().any(|info| {
+        (info.device_type != DeviceType::Software || adapter.is_some()) && fits(&info.label())
+    });
+    if usable {
+        return (BackendName::Gpu, None);
+    }
+    let seen: Vec<String> = found.iter().map(|info| info.label()).collect();
+    let why = match (seen.is_empty(), adapter) {
+        (true, _) => "no adapter found (gradwire doctor says what to install)".to_owned(),
+        (false, Some(part)) => format!("no adapter has {part:?} in its name, only: {}", seen.join(", ")),
+        (false, None) => format!("no hardware adapter, only: {}", seen.join(", ")),
+    };
+    (BackendName::Cpu, Some(format!("backend auto: {why}; using the CPU, which gives the same bits")))
+}
+
+/// Opens what [`settle`] gave.
+pub(crate) fn open(settled: BackendName, adapter: Option<&str>) -> Result<Opened, Failure> {
+    if settled != BackendName::Gpu {
+        return Ok(Opened { backend: Backend::Cpu, kind: "cpu", adapter: None });
+    }
+    let gpu = Gpu::open(&AdapterChoice { name: adapter.map(str::to_owned) }).map_err(Failure::work)?;
+    let name = gpu.info().name.clone();
+    Ok(Opened { backend: Backend::Gpu(gpu), kind: "gpu", adapter: Some(name) })
+}

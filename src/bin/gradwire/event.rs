@@ -1,0 +1,130 @@
+//! What a rank tells about itself: one JSON object per line from a node to its parent, and in steps.jsonl.
+
+use serde::{Deserialize, Serialize};
+
+use crate::task::Evaluation;
+
+/// Something happened on a rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// Rank 0 can be reached.
+    Listening { address: String },
+    /// The rank is connected to all others.
+    Joined { node: Node },
+    /// A step was taken.
+    Step { step: Step },
+    /// The last step was taken, and every other rank came to the same point.
+    Done { done: Done },
+    /// The rank gave up.
+    Failed { fault: Fault },
+}
+
+/// Who a rank is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Node {
+    pub(crate) rank: u32,
+    /// `cpu` or `gpu`.
+    pub(crate) backend: String,
+    /// Name of the GPU.
+    pub(crate) adapter: Option<String>,
+}
+
+/// One step of one rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// Counted from 1.
+    pub(crate) step: u64,
+    pub(crate) rank: u32,
+    /// Mean loss of the rank's batch before the step, in nats.
+    pub(crate) loss: f32,
+    pub(crate) samples: u32,
+    pub(crate) learning_rate: f32,
+    /// Sent by this rank during the step.
+    pub(crate) bytes: Bytes,
+    pub(crate) seconds: Seconds,
+    /// Codes of this rank that were clamped.
+    pub(crate) saturated: u64,
+    /// Gradient elements of this rank that were NaN or infinite.
+    pub(crate) nonfinite: u64,
+    /// Whether the codec zeroed its residual.
+    pub(crate) reset: bool,
+    /// Power of two of LoCo's scale.
+    pub(crate) scale_log2: Option<i8>,
+}
+
+/// Bytes by kind, in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Bytes {
+    pub(crate) gradient_packets: u64,
+    pub(crate) parameter_packets: u64,
+    /// Both of these and everything else in frames, headers included.
+    pub(crate) frames: u64,
+    /// UDP payload at the socket, acknowledgements and handshakes included; 0 without sockets.
+    pub(crate) udp: u64,
+}
+
+impl std::ops::AddAssign for Bytes {
+    fn add_assign(&mut self, other: Self) {
+        self.gradient_packets += other.gradient_packets;
+        self.parameter_packets += other.parameter_packets;
+        self.frames += other.frames;
+        self.udp += other.udp;
+    }
+}
+
+/// Wall-clock seconds by stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Seconds {
+    /// Forward and backward pass.
+    pub(crate) compute: f64,
+    pub(crate) encode: f64,
+    /// All-to-all of the packets, waiting for slower ranks included.
+    pub(crate) exchange: f64,
+    pub(crate) average: f64,
+    pub(crate) optimizer: f64,
+    /// All-gather of the parameters.
+    pub(crate) gather: f64,
+}
+
+impl Seconds {
+    pub(crate) fn sum(&self) -> f64 {
+        self.compute + self.encode + self.exchange + self.average + self.optimizer + self.gather
+    }
+}
+
+impl std::ops::AddAssign for Seconds {
+    fn add_assign(&mut self, other: Self) {
+        self.compute += other.compute;
+        self.encode += other.encode;
+        self.exchange += other.exchange;
+        self.average += other.average;
+        self.optimizer += other.optimizer;
+        self.gather += other.gather;
+    }
+}
+
+/// How a rank ended well.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) rank: u32,
+    /// By rank 0 alone: the parameters are the same everywhere.
+    pub(crate) evaluation: Option<Evaluation>,
+    /// BLAKE3 of all parameters as little-endian f32, in hex.
+    pub(crate) parameters_blake3: String,
+    /// Sent from joining to leaving.
+    pub(crate) bytes: Bytes,
+    /// Wall-clock seconds from the first step's beginning to the last one's end.
+    pub(crate) total_seconds: f64,
+}
+
+/// Why a rank gave up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fault {
+    /// Who says so.
+    pub(crate) rank: u32,
+    /// One line.
+    pub(crate) message: String,
+    /// The rank at fault, as far as known.
+    pub(crate) culprit: Option<u32>,
+}

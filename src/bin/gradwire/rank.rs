@@ -1,0 +1,114 @@
+//! One rank's training loop: the same for a node, a child of `train`, and a thread.
+
+use std::time::Instant;
+
+use gradwire::sync::{Config, NonFinite, SyncError, Synchronizer};
+use gradwire::transport::{Communicator, Rank};
+
+use crate::args::{CodecName, Job};
+use crate::backend::Opened;
+use crate::event::{Bytes, Done, Event, Fault, Node, Seconds, Step};
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::task::{Draw, Task};
+
+/// Trains `job.steps` steps over `communicator` and returns the final parameters.
+///
+/// Tells `tell` about every step, and ends with [`Event::Done`] unless it fails.
+pub(crate) fn train(
+    communicator: Communicator,
+    task: &mut dyn Task,
+    job: &Job,
+    codec: CodecName,
+    opened: Opened,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Vec<f32>, Fault> {
+    let world = communicator.world();
+    let (rank, world_size) = (world.rank().0, world.size());
+    let at_fault = |error: SyncError| Fault {
+        rank,
+        culprit: error.culprit(Rank(rank)).map(|rank| rank.0),
+        message: error.to_string(),
+    };
+    let own_fault =
+        |failure: Failure| Fault { rank, culprit: Some(rank), message: format!("rank {rank} {failure}") };
+
+    let Opened { backend, kind, adapter } = opened;
+    tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter } });
+    let mut parameters = task.parameters();
+    let mut gradient = vec![0.0; parameters.len()];
+    let config =
+        Config { codec: job.codec(codec), backend, optimizer: job.optimizer, nonfinite: NonFinite::Fail };
+    let mut synchronizer = Synchronizer::new(communicator, config, &parameters).map_err(at_fault)?;
+
+    let mut bytes = Bytes::default();
+    let start = Instant::now();
+    for step in 0..job.steps {
+        if interrupt::asked() {
+            return Err(own_fault(Failure::Work("was interrupted".into())));
+        }
+        let before = Instant::now();
+        let draw = Draw { step, rank, world_size, batch: job.batch };
+        let loss = task.gradient(&parameters, draw, &mut gradient).map_err(own_fault)?;
+        let compute = before.elapsed().as_secs_f64();
+        let learning_rate = job.learning_rate_at(step);
+        let report =
+            synchronizer.step(&gradient, job.batch, learning_rate, &mut parameters).map_err(at_fault)?;
+        let sent = Bytes {
+            gradient_packets: report.gradient_packet_bytes,
+            parameter_packets: report.parameter_packet_bytes,
+            frames: report.frame_bytes,
+            udp: report.udp_bytes,
+        };
+        bytes += sent;
+        let stage = report.seconds;
+        let seconds = Seconds {
+            compute,
+            encode: stage.encode,
+            exchange: stage.exchange,
+            average: stage.average,
+            optimizer: stage.optimizer,
+            gather: stage.gather,
+        };
+        tell(Event::Step {
+            step: Step {
+                step: report.step,
+                rank,
+                loss,
+                samples: job.batch,
+                learning_rate,
+                bytes: sent,
+                seconds,
+                saturated: report.saturated[rank as usize],
+                nonfinite: report.nonfinite[rank as usize],
+                reset: report.reset,
+                scale_log2: report.scale_log2,
+            },
+        });
+    }
+    let total_seconds = start.elapsed().as_secs_f64();
+
+    let carried = synchronizer.finish().map_err(at_fault)?.total();
+    bytes.frames = carried.frame_bytes_sent;
+    bytes.udp = carried.udp_bytes_sent;
+    let evaluation =
+        if rank == 0 { Some(task.evaluate(&parameters).map_err(own_fault)?) } else { None };
+    let parameters_blake3 = hash(&parameters);
+    tell(Event::Done { done: Done { rank, evaluation, parameters_blake3, bytes, total_seconds } });
+    Ok(parameters)
+}
+
+/// BLAKE3 of the parameters as little-endian f32, in hex.
+fn hash(parameters: &[f32]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for value in parameters {
+        hasher.update(&value.to_le_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// Writes the parameters as a safetensors file.
+pub(crate) fn save(task: &dyn Task, parameters: &[f32], path: &std::path::Path) -> Result<(), Failure> {
+    let file = task.layout().to_safetensors(parameters)?;
+    std::fs::write(path, file).map_err(|error| Failure::file(path, error))
+}

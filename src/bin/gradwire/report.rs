@@ -1,0 +1,147 @@
+//! What a training run came to: `report.json`, and what `--json` prints.
+
+pub(crate) mod curve;
+pub(crate) mod html;
+pub(crate) mod summary;
+pub(crate) mod tally;
+pub(crate) mod write;
+
+use serde::Serialize;
+
+use crate::event::{Bytes, Node};
+use crate::task::Score;
+
+/// The whole of `gradwire train`.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    pub(crate) version: &'static str,
+    pub(crate) wire_version: u16,
+    pub(crate) task: String,
+    /// Number of parameters.
+    pub(crate) params: usize,
+    pub(crate) steps: u64,
+    pub(crate) seed: u64,
+    pub(crate) runs: Vec<Run>,
+    /// For humans only; all of it stands on the command line.
+    #[serde(skip)]
+    pub(crate) settings: Vec<(&'static str, String)>,
+}
+
+/// One codec's run.
+#[derive(Serialize)]
+pub(crate) struct Run {
+    pub(crate) codec: CodecInfo,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) loss: Loss,
+    #[serde(flatten)]
+    pub(crate) score: ScoreField,
+    /// One direction, all ranks together.
+    pub(crate) bytes: Bytes,
+    pub(crate) seconds: RunSeconds,
+    pub(crate) residual: Residual,
+    pub(crate) parameters_blake3: String,
+    /// Mean loss of all ranks, by step.
+    #[serde(skip)]
+    pub(crate) losses: Vec<f64>,
+}
+
+/// Name and parameters of a codec.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "name", rename_all = "lowercase")]
+pub(crate) enum CodecInfo {
+    F32,
+    Loco {
+        /// Power of two of codes per gradient unit, as used; null if every gradient was zero.
+        scale_log2: Option<i8>,
+        /// Whether the ranks agreed on it in the first step.
+        scale_auto: bool,
+        residual_scale_log2: u8,
+        decay: u8,
+        /// In steps; 0 is never.
+        reset_every: u32,
+    },
+}
+
+impl CodecInfo {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Loco { .. } => "loco",
+        }
+    }
+
+    /// Parameters in one line, empty for a codec without any.
+    pub(crate) fn parameters(&self) -> String {
+        let Self::Loco { scale_log2, scale_auto, residual_scale_log2, decay, reset_every } = self else {
+            return String::new();
+        };
+        let scale = scale_log2.map_or_else(|| "none yet".to_owned(), |log2| format!("2^{log2}"));
+        let source = if *scale_auto { "auto" } else { "given" };
+        format!(
+            "scale {scale} ({source}), residual scale 2^{residual_scale_log2}, decay {decay}/256, reset every \
+             {reset_every} steps"
+        )
+    }
+}
+
+/// Mean cross entropy in nats.
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct Loss {
+    /// Of the first step's batches.
+    pub(crate) first: f64,
+    /// Of the last step's batches.
+    pub(crate) last: f64,
+    /// On the evaluation part, after the last step.
+    pub(crate) eval: f64,
+}
+
+/// [`Score`] as a field named after what it is.
+#[derive(Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub(crate) enum ScoreField {
+    Accuracy { eval_accuracy: f64 },
+    BitsPerByte { eval_bits_per_byte: f64 },
+}
+
+impl From<Score> for ScoreField {
+    fn from(score: Score) -> Self {
+        match score {
+            Score::Accuracy(eval_accuracy) => Self::Accuracy { eval_accuracy },
+            Score::BitsPerByte(eval_bits_per_byte) => Self::BitsPerByte { eval_bits_per_byte },
+        }
+    }
+}
+
+impl ScoreField {
+    /// What it is, and its value for humans.
+    pub(crate) fn show(self) -> (&'static str, String) {
+        match self {
+            Self::Accuracy { eval_accuracy } => ("accuracy", format!("{:.2} %", 100.0 * eval_accuracy)),
+            Self::BitsPerByte { eval_bits_per_byte } => ("bits per byte", format!("{eval_bits_per_byte:.3}")),
+        }
+    }
+}
+
+/// Wall-clock seconds: each stage summed over the steps and averaged over the ranks.
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct RunSeconds {
+    pub(crate) compute: f64,
+    pub(crate) encode: f64,
+    pub(crate) exchange: f64,
+    pub(crate) average: f64,
+    pub(crate) optimizer: f64,
+    pub(crate) gather: f64,
+    /// Median over all steps and ranks of one step.
+    pub(crate) step_median: f64,
+    /// From the first step's beginning to the last one's end, of the slowest rank.
+    pub(crate) total: f64,
+}
+
+/// What became of gradient elements in the codec, all ranks together.
+#[derive(Clone, Copy, Default, Serialize)]
+pub(crate) struct Residual {
+    pub(crate) saturated: u64,
+    pub(crate) nonfinite: u64,
+    /// Steps in which the residual was zeroed.
+    pub(crate) resets: u64,
+}

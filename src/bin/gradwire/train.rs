@@ -1,0 +1,221 @@
+//! `gradwire train`: a whole fleet on one machine, with one codec and then with another.
+
+mod fleet;
+mod processes;
+mod progress;
+mod threads;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use gradwire::transport::WIRE_VERSION;
+
+use crate::args::{BackendName, CodecName, Job, TrainingArgs, name_of};
+use crate::backend;
+use crate::event::Event;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::report::tally::Tally;
+use crate::report::write::Output;
+use crate::report::{Report, Run, html, summary};
+use progress::Progress;
+
+/// The most nodes on one machine: each is a process with a connection to every other one.
+const MAX_NODES: u32 = 256;
+
+/// Train a model with N nodes on this machine, then again with another codec, and compare.
+///
+/// Each node is a process of its own; they exchange gradients and parameters over mutually authenticated QUIC on
+/// loopback. Writes report.html, report.json, steps.jsonl and model.safetensors.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    training: TrainingArgs,
+    /// Number of nodes, 1 to 256.
+    #[arg(long, value_name = "NODES", default_value_t = 4)]
+    nodes: u32,
+    /// What gradients travel as.
+    #[arg(long, value_enum, default_value_t = CodecName::Loco)]
+    codec: CodecName,
+    /// Codec of the second run.
+    #[arg(long, value_enum, default_value_t = Compare::F32)]
+    compare: Compare,
+    /// What computes the codec: one of auto, cpu, gpu for all nodes, or one for each, separated by commas.
+    #[arg(long, value_enum, value_name = "auto|cpu|gpu", value_delimiter = ',', default_value = "auto")]
+    backend: Vec<BackendName>,
+    /// How nodes reach each other: `quic` = processes over loopback, `memory` = threads of one process.
+    #[arg(long, value_enum, default_value_t = MeshName::Quic)]
+    mesh: MeshName,
+    /// Folder to write into, made if missing [default: runs/UTC-TIME].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print report.json on stdout and nothing else there.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Compare {
+    F32,
+    Loco,
+    /// No second run.
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MeshName {
+    Quic,
+    Memory,
+}
+
+/// What stays the same in both runs.
+pub(crate) struct Plan {
+    job: Job,
+    nodes: u32,
+    /// One per rank, none of them `auto`.
+    backends: Vec<BackendName>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let (plan, note) = plan(args)?;
+    let job = &plan.job;
+    // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
+    let params = job.load(plan.nodes)?.layout().elements();
+    interrupt::watch()?;
+    let mut output = Output::create(args.out.as_deref())?;
+
+    let each = if plan.nodes == 1 { "node" } else { "nodes" };
+    eprintln!(
+        "gradwire {}: {}, {} parameters, {} {each} ({}), {} steps of {} x {} samples",
+        env!("CARGO_PKG_VERSION"),
+        name_of(job.task),
+        summary::grouped(params as u64),
+        plan.nodes,
+        name_of(args.mesh),
+        summary::grouped(job.steps),
+        plan.nodes,
+        job.batch
+    );
+    if let Some(note) = note {
+        eprintln!("{note}");
+    }
+
+    let mut runs = Vec::new();
+    for codec in codecs(args) {
+        let model = runs.is_empty().then(|| output.path("model.safetensors"));
+        runs.push(run_codec(&plan, args.mesh, codec, model.as_deref(), &mut output)?);
+    }
+    output.flush()?;
+
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        wire_version: WIRE_VERSION,
+        task: name_of(job.task),
+        params,
+        steps: job.steps,
+        seed: job.seed,
+        runs,
+        settings: settings(args, &plan),
+    };
+    let json = serde_json::to_string_pretty(&report).map_err(Failure::work)?;
+    output.file("report.json", format!("{json}\n").as_bytes())?;
+    output.file("report.html", html::page(&report).as_bytes())?;
+    eprint!("\n{}", summary::table(&report));
+    if args.json {
+        println!("{json}");
+    } else {
+        println!("{}", output.path("report.html").display());
+    }
+    Ok(())
+}
+
+/// Checks the options, and settles what `auto` means; with a line to say once where that is the CPU.
+fn plan(args: &Args) -> Result<(Plan, Option<String>), Failure> {
+    let nodes = args.nodes;
+    if !(1..=MAX_NODES).contains(&nodes) {
+        return Err(Failure::Usage(format!("--nodes is {nodes}, must be 1 to {MAX_NODES}")));
+    }
+    let mut backends = args.backend.clone();
+    if let [one] = backends[..] {
+        backends = vec![one; nodes as usize];
+    }
+    if backends.len() != nodes as usize {
+        return Err(Failure::Usage(format!(
+            "--backend has {} values for {nodes} nodes, must have 1 or {nodes}",
+            backends.len()
+        )));
+    }
+    let job = args.training.job(nodes)?;
+    let mut note = None;
+    if backends.contains(&BackendName::Auto) {
+        let (settled, why) = backend::settle(BackendName::Auto, job.adapter.as_deref());
+        backends.iter_mut().filter(|asked| **asked == BackendName::Auto).for_each(|asked| *asked = settled);
+        note = why;
+    }
+    Ok((Plan { job, nodes, backends }, note))
+}
+
+/// One run, or two if there is another codec to compare with.
+fn codecs(args: &Args) -> Vec<CodecName> {
+    let other = match args.compare {
+        Compare::F32 => Some(CodecName::F32),
+        Compare::Loco => Some(CodecName::Loco),
+        Compare::None => None,
+    };
+    let mut codecs = vec![args.codec];
+    codecs.extend(other.filter(|other| *other != args.codec));
+    codecs
+}
+
+fn run_codec(
+    plan: &Plan,
+    mesh: MeshName,
+    codec: CodecName,
+    model: Option<&Path>,
+    output: &mut Output,
+) -> Result<Run, Failure> {
+    let mut tally = Tally::new(plan.job.codec(codec), plan.nodes);
+    let name = name_of(codec);
+    let progress = Progress::new(&name, plan.job.steps);
+    let mut announced = None;
+    let mut take = |event: Event| -> Result<(), Failure> {
+        tally.add(&event);
+        if tally.scale_log2() != announced {
+            announced = tally.scale_log2();
+            let source = if matches!(plan.job.scale, crate::args::ScaleArg::Auto) { "auto, " } else { "" };
+            if let Some(log2) = announced {
+                progress.say(&format!("{name}: scale 2^{log2} codes per gradient unit ({source}every rank)"));
+            }
+        }
+        if let Event::Step { step } = &event {
+            progress.step(step);
+            output.step(&name, step)?;
+        }
+        Ok(())
+    };
+    match mesh {
+        MeshName::Quic => processes::run(plan, codec, model, &progress, &mut take)?,
+        MeshName::Memory => threads::run(plan, codec, model, &mut take)?,
+    }
+    progress.finish();
+    tally.finish()
+}
+
+/// What a reader of the report may want to know and cannot see in its figures.
+fn settings(args: &Args, plan: &Plan) -> Vec<(&'static str, String)> {
+    let job = &plan.job;
+    let mut settings = vec![
+        ("nodes", plan.nodes.to_string()),
+        ("mesh", name_of(args.mesh)),
+        ("batch", format!("{} samples per rank", job.batch)),
+        ("optimizer", name_of(job.optimizer_name)),
+        ("peak learning rate", job.learning_rate.to_string()),
+        ("weight decay", job.weight_decay.to_string()),
+        ("deadline", format!("{} s of silence", job.silence.as_secs_f64())),
+    ];
+    if let Some(path) = &job.data {
+        settings.push(("data", path.display().to_string()));
+    }
+    settings
+}
