@@ -61,7 +61,7 @@ mod tests {
     fn the_key_is_the_identitys_and_no_other_ones() {
         let authority = Authority::new("test").unwrap();
         let (one, other) = (authority.issue(0, 2).unwrap(), authority.issue(0, 2).unwrap());
-        let token = |identity| hmac::sign(&reset_key(identity), b"connection").as_ref().to_vec();
+        let token = |identity: &Identity| hmac::sign(&reset_key(identity), b"connection").as_ref().to_vec();
         assert_eq!(token(&one), token(&one.clone()));
         assert_ne!(token(&one), token(&other));
     }
