@@ -3,7 +3,9 @@
 #[path = "common/grid.rs"]
 mod grid;
 
-use gradwire_transport::{Mesh, memory};
+use std::time::Instant;
+
+use gradwire_transport::{Abort, Event, Frame, Mesh, Rank, Stats, World, memory};
 
 fn in_memory(size: u32) -> Vec<Box<dyn Mesh>> {
     memory::mesh(size, 7).into_iter().map(|mesh| Box::new(mesh) as Box<dyn Mesh>).collect()
@@ -17,4 +19,44 @@ fn memory_carries_the_whole_grid() {
 #[test]
 fn memory_names_rank_and_numbers_of_a_length_mismatch_on_both_sides() {
     grid::a_length_mismatch_names_the_rank_and_both_numbers_on_both_sides(in_memory);
+}
+
+/// Delivers what rank 0 has for rank 1 to rank 2, and the other way round.
+struct Swapping(Box<dyn Mesh>);
+
+impl Mesh for Swapping {
+    fn world(&self) -> World {
+        self.0.world()
+    }
+
+    fn send(&mut self, to: Rank, frame: Frame) {
+        let to = match (self.0.world().rank(), to) {
+            (Rank(0), Rank(1)) => Rank(2),
+            (Rank(0), Rank(2)) => Rank(1),
+            _ => to,
+        };
+        self.0.send(to, frame);
+    }
+
+    fn receive(&mut self, until: Instant) -> Event {
+        self.0.receive(until)
+    }
+
+    fn close(&mut self, abort: Option<&Abort>) {
+        self.0.close(abort);
+    }
+
+    fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+}
+
+/// The guard of the guard: lengths are right here, and so is every checksum; only the paint shows it.
+#[test]
+#[should_panic(expected = "called `Result::unwrap()` on an `Err` value")]
+fn a_mesh_that_swaps_two_receivers_does_not_pass() {
+    grid::all_to_all_delivers_every_block(|size| match size {
+        0..3 => in_memory(size),
+        _ => in_memory(size).into_iter().map(|mesh| Box::new(Swapping(mesh)) as Box<dyn Mesh>).collect(),
+    });
 }
