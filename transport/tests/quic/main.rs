@@ -8,6 +8,7 @@ mod hostile;
 mod identity;
 mod join;
 mod mesh;
+mod process;
 mod raw;
 mod strangers;
 mod support;

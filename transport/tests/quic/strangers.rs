@@ -13,7 +13,7 @@ use crate::support::{LOCALHOST, config as with_authority};
 fn config(run: &Run, rank: u32, size: u32, rendezvous: &str) -> Config {
     Config {
         bind: LOCALHOST,
-        silence: Duration::from_secs(2),
+        silence: Duration::from_secs(10),
         join: Duration::from_secs(20),
         ..Config::new(
             run.identity(rank),
