@@ -215,11 +215,12 @@ fn the_second_process_of_a_rank_is_turned_away_and_the_world_comes_up() {
     let address = first.local_addr().to_string();
     let leader = thread::spawn(move || first.join());
     let start = |rank| {
-        let config = config(&authority, rank, 3, &address);
+        let mut config = config(&authority, rank, 3, &address);
+        config.silence = Duration::from_secs(2);
         thread::spawn(move || QuicMesh::bind(config)?.join())
     };
     let twins = [start(1), start(1)];
-    // Whoever comes second is told so at once; the other waits for rank 2.
+    // Whoever comes second is told so when it is sure that the first one lives; that one waits for rank 2.
     while !twins.iter().any(thread::JoinHandle::is_finished) {
         thread::sleep(Duration::from_millis(10));
     }

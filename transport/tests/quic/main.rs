@@ -7,6 +7,8 @@ mod grid;
 mod hostile;
 mod identity;
 mod join;
+#[path = "../common/loss.rs"]
+mod loss;
 mod mesh;
 mod process;
 mod raw;

@@ -191,3 +191,24 @@ fn garbage_at_the_socket_keeps_no_one_out() {
     }
     comes_up(&run, address, leader);
 }
+
+#[test]
+fn a_rank_that_died_while_joining_may_start_again() {
+    let run = Run::new(2);
+    let mut first = config(&run, 0, 2, "unused:1");
+    first.silence = Duration::from_secs(2);
+    let pending = QuicMesh::bind(first).unwrap();
+    let address = pending.local_addr();
+    let leader = thread::spawn(move || pending.join());
+    // It takes its seat with its hello, and is killed before it has said yes.
+    let dead = Raw::member(&run, 1);
+    let connection = dead.connect(address, 0);
+    dead.run(async {
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(&hello(WIRE_VERSION, 2, 0, 1, &[])).await.unwrap();
+        read_hello(&mut receive).await;
+        receive.read_exact(&mut [0]).await.unwrap();
+    });
+    drop(dead);
+    comes_up(&run, address, leader);
+}
