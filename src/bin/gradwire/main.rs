@@ -57,6 +57,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints a result on stdout; a reader that has gone away is a failure, not a panic.
+fn print(result: impl std::fmt::Display) -> Result<(), failure::Failure> {
+    use std::io::Write;
+
+    writeln!(std::io::stdout(), "{result}")
+        .map_err(|error| failure::Failure::Work(format!("stdout: {error}")))
+}
+
 /// Warnings and worse, unless `RUST_LOG` says otherwise; children leave warnings to their parent, who would
 /// otherwise show each of them once per rank.
 fn log_to_stderr(is_child: bool) {

@@ -122,12 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output.file("report.json", format!("{json}\n").as_bytes())?;
     output.file("report.html", html::page(&report).as_bytes())?;
     eprint!("\n{}", summary::table(&report));
-    if args.json {
-        println!("{json}");
-    } else {
-        println!("{}", output.path("report.html").display());
-    }
-    Ok(())
+    if args.json { crate::print(json) } else { crate::print(output.path("report.html").display()) }
 }
 
 /// Checks the options, and settles what `auto` means; with a line to say once where that is the CPU.
