@@ -2,6 +2,7 @@
 
 #![cfg(feature = "gpu")]
 #![allow(clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::cast_possible_truncation, reason = "random bits are cut to size, values rounded to f32")]
 
 #[path = "common/gpu.rs"]
 mod common;
@@ -11,7 +12,7 @@ use gradwire::codec::loco::{Config, packet_words, variants};
 use gradwire::codec::{AverageError, Step};
 use gradwire::gpu::loco::{Average, Encode};
 use gradwire::gpu::source::LOCO_ENCODE;
-use gradwire::gpu::{AdapterChoice, Gpu, GpuError, Limits};
+use gradwire::gpu::{AdapterChoice, Gpu, GpuError, Limits, wgpu};
 
 const SEED: u64 = 20_261_129;
 const LENGTHS: [usize; 20] =
@@ -81,8 +82,8 @@ fn a_shader_that_rounds_half_up_or_forgets_the_residual_is_noticed() {
 }
 
 #[test]
-fn more_than_65535_workgroups_change_no_bit() {
-    // One part of 2^28 bytes and a row of 2 workgroups stand for what a real limit would need 0.5 GiB to reach.
+fn a_dispatch_of_many_rows_changes_no_bit() {
+    // Rows of 2 workgroups stand for rows of 65,535, which 512 MiB of gradient would be needed to fill.
     let elements = 3 * 65_536 * 8 + 13;
     let config = Config::default();
     for gpu in gpus() {
@@ -254,6 +255,49 @@ fn a_destroyed_device_is_a_typed_error_and_no_panic() {
         assert!(matches!(error, GpuError::DeviceLost { .. }), "{error}");
         let error = Encode::new(&gpu, 100).unwrap_err();
         assert!(matches!(error, GpuError::DeviceLost { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_device_of_the_caller_serves_as_well_and_its_loss_is_a_typed_error() {
+    for gpu in gpus() {
+        let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle_from_env());
+        let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+        let adapter =
+            adapters.into_iter().find(|adapter| adapter.get_info().name == gpu.info().name).unwrap();
+        let descriptor = wgpu::DeviceDescriptor {
+            required_limits: wgpu::Limits::downlevel_defaults(),
+            ..Default::default()
+        };
+        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor)).unwrap();
+        let own = Gpu::from_device(&adapter.get_info(), device.clone(), queue);
+        equals_the_definition(2305, |elements| Encode::new(&own, elements).unwrap())
+            .unwrap_or_else(|difference| panic!("{}: {difference}", gpu.info().name));
+
+        let mut encode = Encode::new(&own, 100).unwrap();
+        device.destroy();
+        let error = encode.encode(&Config::default(), Step::FIRST, &[1.0; 100], &mut [0; 13]).unwrap_err();
+        assert!(matches!(error, GpuError::DeviceLost { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_device_that_misses_its_deadline_is_a_typed_error_and_the_state_waits_for_a_residual() {
+    let elements = 1 << 22;
+    let (gradient, mut packet) = (vec![1.0; elements], vec![0; packet_words(elements)]);
+    for gpu in gpus() {
+        let hurried = gpu.with_deadline(std::time::Duration::ZERO);
+        let mut encode = Encode::new(&hurried, elements).unwrap();
+        let mut run = |encode: &mut Encode| {
+            encode.encode(&Config::default(), Step::FIRST, &gradient, &mut packet).unwrap_err()
+        };
+        let error = run(&mut encode);
+        assert!(matches!(error, GpuError::Timeout { .. }), "{error}");
+        let error = run(&mut encode);
+        assert!(matches!(error, GpuError::Broken { .. }), "{error}");
+        encode.set_residual(&vec![0; elements]).unwrap();
+        let error = run(&mut encode);
+        assert!(matches!(error, GpuError::Timeout { .. }), "not broken, but again too late: {error}");
     }
 }
 

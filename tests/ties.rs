@@ -2,6 +2,7 @@
 //! non-finite values in every place of a group.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::cast_possible_truncation, reason = "random bits are cut to size, values rounded to f32")]
 #![cfg(feature = "gpu")]
 
 #[path = "common/gpu.rs"]

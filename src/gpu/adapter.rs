@@ -89,10 +89,16 @@ impl AdapterInfo {
         }
     }
 
-    /// `name (backend, type)`, for messages and lists.
+    /// `name (backend, type)`: what [`AdapterChoice::name`] is compared with.
     #[must_use]
     pub fn label(&self) -> String {
-        format!("{} ({}, {})", self.name, self.backend, self.device_type)
+        self.to_string()
+    }
+}
+
+impl std::fmt::Display for AdapterInfo {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} ({}, {})", self.name, self.backend, self.device_type)
     }
 }
 

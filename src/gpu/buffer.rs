@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wgpu::{BufferUsages, MapMode, PollError, PollType};
 
@@ -162,7 +162,7 @@ fn wait(
 }
 
 fn poll(gpu: &Gpu, submission_index: Option<wgpu::SubmissionIndex>, until: Instant) -> Result<(), GpuError> {
-    let timeout_left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let timeout_left = until.saturating_duration_since(Instant::now());
     poll_for(gpu, PollType::Wait { submission_index, timeout: Some(timeout_left) })
 }
 

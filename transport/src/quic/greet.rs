@@ -83,8 +83,10 @@ pub(super) async fn answer(connection: Connection, own: &Hello, seats: &Seats) -
             Err(_) => rank,
         };
         if judged.is_ok() {
-            if rank <= own.rank {
-                return Err(Unheard::Dropped(format!("rank {rank} does not dial rank {}", own.rank)));
+            if rank <= own.rank || rank.0 >= own.size {
+                let (own, size) = (own.rank, own.size);
+                let reason = format!("rank {rank} does not dial rank {own} in a world of {size}");
+                return Err(Unheard::Dropped(reason));
             }
             if !take_seat(seats, rank, &connection) {
                 write(&mut send, &Verdict::Duplicate.encode(), rank, own).await?;

@@ -4,37 +4,28 @@
 //! which, once all are there, tells each where the others are. Each connection is dialed again until the
 //! deadline, because peers start at different times.
 
+mod dial;
+mod listen;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{Connection, ConnectionError, Endpoint, Incoming, RecvStream, SendStream};
-use tokio::sync::Semaphore;
+use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::close;
 use super::config::{Config, Rendezvous};
 use super::error::JoinError;
-use super::greet::{self, Greeted, PATIENCE, Seats, Unheard};
+use super::greet::{self, Greeted, Seats, Unheard};
 use super::hello::Hello;
-use super::identity::rank_name;
-use super::table::News;
+use super::table::{News, TableError};
 use crate::error::Abort;
 use crate::world::{Rank, World};
-
-/// Handshakes at a time; more callers are not answered, and try again by themselves.
-const MAX_HANDSHAKES: usize = 256;
-
-/// From this many handshakes on, callers must first show that they receive at the address they send from.
-const PRESSURE: usize = 64;
-
-/// How long one attempt to connect may take; a peer that starts meanwhile is found by the next.
-const ATTEMPT: Duration = Duration::from_secs(3);
-
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
+use dial::{Address, dial};
+use listen::listen;
 
 /// How often rank 0 says whom it waits for.
 const PROGRESS: Duration = Duration::from_millis(500);
@@ -42,7 +33,7 @@ const PROGRESS: Duration = Duration::from_millis(500);
 /// What the tasks of a join tell its coordinator.
 enum Note {
     Up(Greeted),
-    Down(Rank, ConnectionError),
+    Down(Rank, Connection, ConnectionError),
     Fatal(JoinError),
     /// Not fatal yet, but the better reason at the deadline.
     Trouble(JoinError),
@@ -156,6 +147,11 @@ impl Join {
         self.config.world.rank() == Rank(0) && matches!(self.config.rendezvous, Rendezvous::Address(_))
     }
 
+    fn holds(&self, rank: Rank, connection: &Connection) -> bool {
+        let held = self.connections[rank.index()].as_ref();
+        held.is_some_and(|held| held.stable_id() == connection.stable_id())
+    }
+
     fn missing(&self) -> impl Iterator<Item = Rank> {
         self.config.world.peers().filter(|rank| self.connections[rank.index()].is_none())
     }
@@ -172,7 +168,9 @@ impl Join {
                 }
                 tracing::debug!(%rank, "connected");
             }
-            Note::Down(rank, error) => {
+            // A peer may have come back before its old connection was seen to end.
+            Note::Down(rank, old, _) if !self.holds(rank, &old) => {}
+            Note::Down(rank, _, error) => {
                 self.connections[rank.index()] = None;
                 self.greetings[rank.index()] = None;
                 match greet::ended(&error, rank, &self.common.hello) {
@@ -216,7 +214,7 @@ impl Join {
         let notes = self.notes.clone();
         self.tasks.spawn(async move {
             let error = connection.closed().await;
-            let _ = notes.send(Note::Down(rank, error));
+            let _ = notes.send(Note::Down(rank, connection, error));
         });
     }
 
@@ -232,7 +230,7 @@ impl Join {
                         return;
                     }
                     // The connection is watched; anything else is rank 0 breaking the protocol.
-                    Err(super::table::TableError::Read(error)) => {
+                    Err(TableError::Read(error)) => {
                         tracing::debug!(%error, "rank 0 says no more");
                         return;
                     }
@@ -275,143 +273,6 @@ impl Join {
             _ => {}
         }
         JoinError::Missing { missing, waited }
-    }
-}
-
-enum Address {
-    Name(String),
-    Known(SocketAddr),
-}
-
-/// Answers whoever calls, many at a time, each within bounds.
-async fn listen(common: Arc<Common>, notes: UnboundedSender<Note>) {
-    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
-    let mut calls = JoinSet::new();
-    while let Some(incoming) = common.endpoint.accept().await {
-        while calls.try_join_next().is_some() {}
-        let Ok(slot) = slots.clone().try_acquire_owned() else {
-            incoming.ignore();
-            continue;
-        };
-        if MAX_HANDSHAKES - slots.available_permits() > PRESSURE && !incoming.remote_address_validated() {
-            // Fails only for those that did so already.
-            let _ = incoming.retry();
-            continue;
-        }
-        let (common, notes) = (common.clone(), notes.clone());
-        calls.spawn(async move {
-            let address = incoming.remote_address();
-            match answer(incoming, &common).await {
-                Ok(greeted) => {
-                    let _ = notes.send(Note::Up(greeted));
-                }
-                Err(Unheard::Fatal(error)) => {
-                    let _ = notes.send(Note::Fatal(error));
-                }
-                Err(Unheard::Duplicate) => {}
-                Err(Unheard::Dropped(reason)) => tracing::warn!(%address, reason, "dropped a caller"),
-            }
-            drop(slot);
-        });
-    }
-}
-
-async fn answer(incoming: Incoming, common: &Common) -> Result<Greeted, Unheard> {
-    let dropped = |error: ConnectionError| Unheard::Dropped(error.to_string());
-    let connecting = incoming.accept().map_err(dropped)?;
-    let connection = timeout(PATIENCE, connecting)
-        .await
-        .map_err(|_| Unheard::Dropped("handshake not done in time".into()))?
-        .map_err(dropped)?;
-    match greet::answer(connection, &common.hello, &common.seats).await {
-        // A caller that refuses us or breaks off ends only its own attempt: it is its part to report.
-        Err(Unheard::Fatal(JoinError::Aborted { by, abort })) => {
-            Err(Unheard::Dropped(format!("rank {by}: {abort}")))
-        }
-        other => other,
-    }
-}
-
-/// Dials until it is connected, fails for good, or is ended.
-async fn dial(common: Arc<Common>, rank: Rank, address: Address, notes: UnboundedSender<Note>) {
-    let mut earlier = false;
-    for attempt in 0usize.. {
-        let target = match &address {
-            Address::Known(address) => Ok(*address),
-            Address::Name(name) => resolve(&common.endpoint, name, attempt)
-                .await
-                .map_err(|reason| JoinError::Resolve { rank, address: name.clone(), reason }),
-        };
-        let result = match target {
-            Ok(target) => attempt_at(&common, rank, target, &mut earlier).await,
-            Err(error) => {
-                let reason = error.to_string();
-                let _ = notes.send(Note::Trouble(error));
-                Err(Unheard::Dropped(reason))
-            }
-        };
-        let note = match result {
-            Ok(greeted) => Note::Up(greeted),
-            Err(Unheard::Fatal(error)) => Note::Fatal(error),
-            // An earlier attempt of ours may still count there, until it is noticed to be dead.
-            Err(Unheard::Duplicate) if !earlier => {
-                Note::Fatal(JoinError::DuplicateRank { rank: common.world.rank(), by: rank })
-            }
-            Err(Unheard::Duplicate) => {
-                sleep(PAUSE).await;
-                continue;
-            }
-            Err(Unheard::Dropped(reason)) => {
-                tracing::debug!(%rank, reason, attempt, "not connected yet");
-                sleep(PAUSE).await;
-                continue;
-            }
-        };
-        let _ = notes.send(note);
-        return;
-    }
-}
-
-async fn attempt_at(
-    common: &Common,
-    rank: Rank,
-    target: SocketAddr,
-    earlier: &mut bool,
-) -> Result<Greeted, Unheard> {
-    let connecting = common.endpoint.connect(target, &rank_name(rank)).map_err(|error| {
-        let (address, reason) = (target.to_string(), error.to_string());
-        Unheard::Fatal(JoinError::Resolve { rank, address, reason })
-    })?;
-    let connection = match timeout(ATTEMPT, connecting).await {
-        Err(_) => return Err(Unheard::Dropped(format!("no answer from {target} within {ATTEMPT:.0?}"))),
-        Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => {
-            return Err(match greet::unauthenticated(&error) {
-                Some(reason) => Unheard::Fatal(JoinError::Foreign { rank, address: target, reason }),
-                None => greet::ended(&error, rank, &common.hello),
-            });
-        }
-    };
-    let result = greet::dial(connection, rank, &common.hello).await;
-    if matches!(result, Err(Unheard::Dropped(_))) {
-        *earlier = true;
-    }
-    result
-}
-
-/// The addresses of a name that this socket can reach, one after the other, attempt by attempt. Resolved anew
-/// each time: a name may appear only when its host starts.
-async fn resolve(endpoint: &Endpoint, name: &str, attempt: usize) -> Result<SocketAddr, String> {
-    use std::net::ToSocketAddrs as _;
-
-    let owned = name.to_owned();
-    let found = tokio::task::spawn_blocking(move || owned.to_socket_addrs().map(Vec::from_iter));
-    let found = found.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-    let ipv6 = endpoint.local_addr().is_ok_and(|local| local.is_ipv6());
-    let usable: Vec<_> = found.into_iter().filter(|address| ipv6 || address.is_ipv4()).collect();
-    match usable.len() {
-        0 => Err("only IPv6 addresses, and this node listens on IPv4".into()),
-        count => Ok(usable[attempt % count]),
     }
 }
 

@@ -97,7 +97,10 @@ impl Receiver {
             (Some(fault), _) => fault,
             // This side left; there is no one to tell.
             (None, ConnectionError::LocallyClosed) => return,
-            (None, ConnectionError::TimedOut) => watch.loss(),
+            // QUIC's own timer, which counts only what was authentic.
+            (None, ConnectionError::TimedOut) => {
+                Loss::Silent { silent: watch.silent.max(self.silence), deadline: self.silence }
+            }
             (None, end) => close::loss(&end, &self.world),
         };
         // The mesh is gone if this fails, and nobody asks any more.

@@ -7,6 +7,7 @@
 #![allow(dead_code, reason = "shared by several test files, none of which uses all of it")]
 
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use gradwire_transport::{Communicator, ExchangeError, Limits, Mesh, Operation, Rank, Tag};
@@ -20,9 +21,9 @@ pub(crate) const PIECE: usize = 16;
 /// Message lengths of the grid in bytes, around every boundary of a piece.
 pub(crate) const LENGTHS: [usize; 10] = [0, 1, 7, 8, 9, 1000, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 5];
 
-/// Default limits, but with small pieces.
+/// Small pieces, and a deadline at which a fault fails the test instead of holding it up for 10 minutes.
 pub(crate) fn small_pieces() -> Limits {
-    Limits { piece_bytes: PIECE, ..Limits::default() }
+    Limits { piece_bytes: PIECE, stall: Duration::from_secs(30), ..Limits::default() }
 }
 
 /// Collective `tag` of `step`.

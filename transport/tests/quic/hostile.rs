@@ -226,6 +226,47 @@ fn a_peer_that_is_stopped_is_silent_and_one_that_is_killed_too() {
 }
 
 #[test]
+fn a_rank_that_falls_silent_in_an_exchange_is_named_by_everyone() {
+    let run = Run::new(3);
+    let config = |rank, rendezvous: &str| Config {
+        bind: LOCALHOST,
+        silence: Duration::from_secs(1),
+        join: Duration::from_secs(20),
+        ..Config::new(
+            run.identity(rank),
+            World::new(rank, 3, 0).unwrap(),
+            Rendezvous::Address(rendezvous.into()),
+        )
+    };
+    let first = QuicMesh::bind(config(0, "unused:1")).unwrap();
+    let address = first.local_addr();
+    let second = QuicMesh::bind(config(1, &address.to_string())).unwrap();
+    let ranks: Vec<_> = [first, second]
+        .map(|pending| {
+            thread::spawn(move || {
+                let mut communicator =
+                    Communicator::new(Box::new(pending.join().unwrap()), Limits::default());
+                let blocks = vec![Bytes::from_static(&[7; 40]); 3];
+                communicator.all_to_all(grid::operation(6, 1), blocks, &[40; 3]).unwrap_err()
+            })
+        })
+        .into();
+    let raw = Raw::member(&run, 2);
+    let hello = hello(WIRE_VERSION, 3, 0, 2, &[]);
+    let mut member = raw.join(address, 0, &hello);
+    let second = raw.run(member.table())[1];
+    let _other = raw.join(second, 1, &hello);
+    // Long enough that both are up, short of the deadline; then it stops.
+    raw.idle(Duration::from_millis(500));
+    for error in ranks.into_iter().map(|rank| rank.join().unwrap()) {
+        println!("{error}");
+        assert_eq!(error.culprit(), Some(Rank(2)), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("rank 2 ") && text.contains("silent") && text.contains("step 6"), "{text}");
+    }
+}
+
+#[test]
 fn a_reason_with_control_characters_arrives_without_them() {
     let (mut mesh, raw, member) = with_raw_peer(Duration::from_secs(5), Tuning::default());
     raw.run(async {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gradwire_transport::quic::QuicMesh;
+use gradwire_transport::quic::{Config, QuicMesh};
 use gradwire_transport::{Abort, Event, Loss, Mesh, Rank};
 
 use crate::grid;
@@ -53,10 +53,14 @@ fn every_frame_reaches_its_rank_whole_and_once_and_closing_loses_none() {
         assert!(stats.udp_bytes_received > stats.frame_bytes_received, "{stats:?}");
         lost
     };
-    let threads: Vec<_> =
-        world(3, |_, _| {}).into_iter().map(|mesh| thread::spawn(move || run(mesh))).collect();
-    for thread in threads {
-        thread.join().unwrap();
+    // In the second world, most of it is still under way when the others start to close.
+    for unconsumed in [64 << 20, 2 << 20] {
+        let change = |_, config: &mut Config| config.tuning.unconsumed = unconsumed;
+        let threads: Vec<_> =
+            world(3, change).into_iter().map(|mesh| thread::spawn(move || run(mesh))).collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
     }
 }
 

@@ -123,14 +123,32 @@ impl Raw {
             let mut verdict = [0];
             receive.read_exact(&mut verdict).await.unwrap();
             assert_eq!(verdict, [1], "refused");
-            Member { connection, _hello: (send, receive) }
+            Member { connection, hello: (send, receive) }
         })
     }
 }
 
 pub(crate) struct Member {
     pub(crate) connection: Connection,
-    _hello: (SendStream, RecvStream),
+    hello: (SendStream, RecvStream),
+}
+
+impl Member {
+    /// Where everyone is, from rank 0, in a world on IPv4.
+    pub(crate) async fn table(&mut self) -> Vec<SocketAddr> {
+        loop {
+            let mut head = [0; 5];
+            self.hello.1.read_exact(&mut head).await.unwrap();
+            let mut body = vec![0; usize::from(head[1]) + 256 * usize::from(head[2])];
+            self.hello.1.read_exact(&mut body).await.unwrap();
+            // 1 says who is missing, 2 is the table: 4, the address, the port.
+            if head[0] == 2 {
+                let entry =
+                    |it: &[u8]| ([it[1], it[2], it[3], it[4]], u16::from_le_bytes([it[5], it[6]])).into();
+                return body.chunks(7).map(entry).collect();
+            }
+        }
+    }
 }
 
 /// A hello of any version and content.

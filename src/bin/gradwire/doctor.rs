@@ -1,0 +1,281 @@
+//! `gradwire doctor`: what can this machine do, and what should be changed?
+//!
+//! Every adapter is asked for exactness (bit for bit the CPU definition) and speed. Ends with 0 also without any:
+//! a rank without a GPU is a full member of a run.
+
+use gradwire::codec::Step;
+use gradwire::codec::loco::{self, Config, packet_words};
+use gradwire::gpu::throughput::{self, Rate};
+use gradwire::gpu::{AdapterChoice, AdapterInfo, DeviceType, Gpu, GpuError, adapters, probe};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Elements that an adapter measures: 104 MB in and out, beyond any cache.
+const ELEMENTS: usize = 16 << 20;
+
+/// For software adapters, which are 100 times slower: the verb stays below 10 s.
+const ELEMENTS_IN_SOFTWARE: usize = 4 << 20;
+
+/// What the QUIC mesh asks for in each direction; below half of it, bursts of several peers get lost.
+const SOCKET_BUFFER: u64 = 8 << 20;
+
+/// Options of `doctor`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Print one JSON object on stdout instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks, measures, and prints on stdout.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let report = examine();
+    if args.json {
+        let text =
+            serde_json::to_string(&report).map_err(|error| Failure::Work(format!("report: {error}")))?;
+        println!("{text}");
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Report {
+    adapters: Vec<Adapter>,
+    cpu: Cpu,
+    udp: Udp,
+    advice: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Adapter {
+    name: String,
+    backend: String,
+    driver: String,
+    r#type: String,
+    exact: bool,
+    /// What is wrong, if it is not exact: the first difference, or the device's error.
+    problem: Option<String>,
+    encode_gb_per_s: Option<f64>,
+    copy_gb_per_s: Option<f64>,
+    limits: AdapterLimits,
+}
+
+#[derive(Serialize)]
+struct AdapterLimits {
+    buffer_bytes: u64,
+    binding_bytes: u64,
+    workgroups_per_dimension: u32,
+    workgroup_invocations: u32,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    encode_gb_per_s: f64,
+    copy_gb_per_s: f64,
+    simd: &'static str,
+}
+
+/// `null` where the system does not tell.
+#[derive(Serialize)]
+struct Udp {
+    socket_buffer: Option<u64>,
+    gso: Option<bool>,
+    gro: Option<bool>,
+}
+
+fn examine() -> Report {
+    let found = adapters();
+    let adapters: Vec<Adapter> = found.iter().map(examine_adapter).collect();
+    let cpu = measure_cpu();
+    let udp = examine_udp();
+    let advice = advice(&found, &adapters, &cpu, &udp);
+    Report { adapters, cpu, udp, advice }
+}
+
+fn examine_adapter(info: &AdapterInfo) -> Adapter {
+    let limits = AdapterLimits {
+        buffer_bytes: info.limits.buffer_bytes,
+        binding_bytes: info.limits.binding_bytes,
+        workgroups_per_dimension: info.limits.workgroups_per_dimension,
+        workgroup_invocations: info.limits.workgroup_invocations,
+    };
+    let mut adapter = Adapter {
+        name: info.name.clone(),
+        backend: info.backend.clone(),
+        driver: info.driver.clone(),
+        r#type: info.device_type.to_string(),
+        exact: false,
+        problem: None,
+        encode_gb_per_s: None,
+        copy_gb_per_s: None,
+        limits,
+    };
+    if let Err(error) = try_adapter(info, &mut adapter) {
+        adapter.problem = Some(error.to_string());
+    }
+    adapter
+}
+
+fn try_adapter(info: &AdapterInfo, adapter: &mut Adapter) -> Result<(), GpuError> {
+    let gpu = Gpu::open(&AdapterChoice { name: Some(info.label()) })?;
+    let difference = probe::difference(&gpu)?;
+    adapter.exact = difference.is_none();
+    adapter.problem = difference.map(|difference| difference.to_string());
+    let software = info.device_type == DeviceType::Software;
+    let measured = throughput::measure(&gpu, if software { ELEMENTS_IN_SOFTWARE } else { ELEMENTS })?;
+    adapter.encode_gb_per_s = Some(measured.encode.gb_per_s());
+    adapter.copy_gb_per_s = Some(measured.copy.gb_per_s());
+    Ok(())
+}
+
+/// One core, as one rank of a fleet uses it.
+fn measure_cpu() -> Cpu {
+    let config = Config { scale_log2: 0, ..Config::default() };
+    let elements = ELEMENTS;
+    let gradient: Vec<f32> = (0_u16..251).map(|k| f32::from(k) / 50.0 - 2.5).cycle().take(elements).collect();
+    let mut residual = vec![0_i8; elements];
+    let mut packet = vec![0; packet_words(elements)];
+    let repeat = |work: &mut dyn FnMut() -> u64| {
+        Rate::measure(|times| {
+            Ok::<_, std::convert::Infallible>((0..times).map(|_| work()).max().unwrap_or(0))
+        })
+        .unwrap_or_else(|never| match never {})
+    };
+    let encode = repeat(&mut || {
+        loco::encode(&config, Step::FIRST, &gradient, &mut residual, &mut packet);
+        elements as u64 * 13 / 2
+    });
+    let source = vec![1_u8; elements * 13 / 4];
+    let mut target = vec![0_u8; source.len()];
+    let copy = repeat(&mut || {
+        target.copy_from_slice(std::hint::black_box(&source));
+        std::hint::black_box(&mut target);
+        2 * source.len() as u64
+    });
+    Cpu { encode_gb_per_s: encode.gb_per_s(), copy_gb_per_s: copy.gb_per_s(), simd: loco::fastest().name }
+}
+
+/// What the Linux kernel tells under `/proc`; elsewhere nothing.
+fn examine_udp() -> Udp {
+    let number = |name: &str| {
+        std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<u64>().ok()
+    };
+    let socket_buffer = number("rmem_max").zip(number("wmem_max")).map(|(receive, send)| receive.min(send));
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    let since = |version| release.as_deref().and_then(kernel_version).map(|kernel| kernel >= version);
+    // UDP_SEGMENT came with Linux 4.18, UDP_GRO with 5.0.
+    Udp { socket_buffer, gso: since((4, 18)), gro: since((5, 0)) }
+}
+
+/// Major and minor of a release such as `6.1.0-28-amd64`.
+fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn advice(found: &[AdapterInfo], adapters: &[Adapter], cpu: &Cpu, udp: &Udp) -> Vec<String> {
+    let mut advice = Vec::new();
+    if found.is_empty() {
+        advice.push(GpuError::NoAdapter { wanted: None, seen: Vec::new() }.to_string());
+    } else if found.iter().all(|info| info.device_type == DeviceType::Software) {
+        let best = adapters.iter().filter_map(|adapter| adapter.encode_gb_per_s).fold(0.0, f64::max);
+        if best < cpu.encode_gb_per_s {
+            advice.push(format!(
+                "only software adapters, the best encodes {best:.1} GB/s, one CPU core {:.1} GB/s: use --backend cpu, and \
+                 install the driver of the GPU if there is one",
+                cpu.encode_gb_per_s
+            ));
+        }
+    }
+    for adapter in adapters {
+        if let Some(problem) = &adapter.problem {
+            advice.push(format!("do not use adapter {} ({}): {problem}", adapter.name, adapter.backend));
+        }
+    }
+    if let Some(bytes) = udp.socket_buffer.filter(|bytes| *bytes < SOCKET_BUFFER) {
+        advice.push(format!(
+            "UDP socket buffers end at {bytes} bytes, a fast link needs {SOCKET_BUFFER}: \
+             sysctl -w net.core.rmem_max={SOCKET_BUFFER} net.core.wmem_max={SOCKET_BUFFER}"
+        ));
+    }
+    if udp.gso == Some(false) {
+        advice.push("this kernel has no UDP segmentation offload, Linux 4.18 or later has".to_owned());
+    }
+    advice
+}
+
+fn print(report: &Report) {
+    println!("{} adapter(s)", report.adapters.len());
+    let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1} GB/s"));
+    for adapter in &report.adapters {
+        println!("  {}", adapter.name);
+        println!("    {}, {}, {}", adapter.backend, adapter.r#type, adapter.driver);
+        println!(
+            "    {}, encode {}, copy {}",
+            if adapter.exact { "exact" } else { "NOT exact" },
+            rate(adapter.encode_gb_per_s),
+            rate(adapter.copy_gb_per_s)
+        );
+        println!(
+            "    buffer {} MiB, binding {} MiB",
+            adapter.limits.buffer_bytes >> 20,
+            adapter.limits.binding_bytes >> 20
+        );
+    }
+    let cpu = &report.cpu;
+    println!("cpu, one core: {}", cpu.simd);
+    println!("    encode {}, copy {}", rate(Some(cpu.encode_gb_per_s)), rate(Some(cpu.copy_gb_per_s)));
+    let known = |flag: Option<bool>| flag.map_or("unknown", |flag| if flag { "yes" } else { "no" });
+    let buffer =
+        report.udp.socket_buffer.map_or("unknown".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
+    println!("udp: socket buffer {buffer}, gso {}, gro {}", known(report.udp.gso), known(report.udp.gro));
+    for advice in &report.advice {
+        println!("advice: {advice}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_releases_are_compared_by_number() {
+        assert_eq!(kernel_version("6.1.0-28-amd64\n"), Some((6, 1)));
+        assert_eq!(kernel_version("4.18.0"), Some((4, 18)));
+        assert!(kernel_version("4.9.0") < Some((4, 18)));
+        assert_eq!(kernel_version("none"), None);
+    }
+
+    #[test]
+    fn advice_names_an_adapter_that_is_not_exact_and_small_socket_buffers() {
+        let limits = AdapterLimits {
+            buffer_bytes: 1,
+            binding_bytes: 1,
+            workgroups_per_dimension: 1,
+            workgroup_invocations: 1,
+        };
+        let adapter = Adapter {
+            name: "a".into(),
+            backend: "vulkan".into(),
+            driver: String::new(),
+            r#type: "discrete".into(),
+            exact: false,
+            problem: Some("mean[3] differs".into()),
+            encode_gb_per_s: None,
+            copy_gb_per_s: None,
+            limits,
+        };
+        let cpu = Cpu { encode_gb_per_s: 1.0, copy_gb_per_s: 1.0, simd: "avx2" };
+        let udp = Udp { socket_buffer: Some(212_992), gso: Some(true), gro: Some(true) };
+        let advice = advice(&[], &[adapter], &cpu, &udp);
+        assert!(advice.iter().any(|line| line.contains("mesa-vulkan-drivers")), "{advice:?}");
+        assert!(
+            advice.iter().any(|line| line.contains("do not use adapter a (vulkan): mean[3]")),
+            "{advice:?}"
+        );
+        assert!(advice.iter().any(|line| line.contains("212992 bytes")), "{advice:?}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Dialing one lower rank until it answers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::Endpoint;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{sleep, timeout};
+
+use super::{Common, Note};
+use crate::quic::error::JoinError;
+use crate::quic::greet::{self, Greeted, Unheard};
+use crate::quic::identity::rank_name;
+use crate::world::Rank;
+
+/// How long one attempt to connect may take; a peer that starts meanwhile is found by the next.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) enum Address {
+    Name(String),
+    Known(SocketAddr),
+}
+
+/// Dials until it is connected, fails for good, or is ended.
+pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, notes: UnboundedSender<Note>) {
+    let mut earlier = false;
+    for attempt in 0usize.. {
+        let target = match &address {
+            Address::Known(address) => Ok(*address),
+            Address::Name(name) => resolve(&common.endpoint, name, attempt)
+                .await
+                .map_err(|reason| JoinError::Resolve { rank, address: name.clone(), reason }),
+        };
+        let result = match target {
+            Ok(target) => attempt_at(&common, rank, target, &mut earlier).await,
+            Err(error) => {
+                let reason = error.to_string();
+                let _ = notes.send(Note::Trouble(error));
+                Err(Unheard::Dropped(reason))
+            }
+        };
+        let note = match result {
+            Ok(greeted) => Note::Up(greeted),
+            Err(Unheard::Fatal(error)) => Note::Fatal(error),
+            // An earlier attempt of ours may still count there, until it is noticed to be dead.
+            Err(Unheard::Duplicate) if !earlier => {
+                Note::Fatal(JoinError::DuplicateRank { rank: common.world.rank(), by: rank })
+            }
+            Err(Unheard::Duplicate) => {
+                sleep(PAUSE).await;
+                continue;
+            }
+            Err(Unheard::Dropped(reason)) => {
+                tracing::debug!(%rank, reason, attempt, "not connected yet");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let _ = notes.send(note);
+        return;
+    }
+}
+
+async fn attempt_at(
+    common: &Common,
+    rank: Rank,
+    target: SocketAddr,
+    earlier: &mut bool,
+) -> Result<Greeted, Unheard> {
+    let connecting = common.endpoint.connect(target, &rank_name(rank)).map_err(|error| {
+        let (address, reason) = (target.to_string(), error.to_string());
+        Unheard::Fatal(JoinError::Resolve { rank, address, reason })
+    })?;
+    let connection = match timeout(ATTEMPT, connecting).await {
+        Err(_) => return Err(Unheard::Dropped(format!("no answer from {target} within {ATTEMPT:.0?}"))),
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            return Err(match greet::unauthenticated(&error) {
+                Some(reason) => Unheard::Fatal(JoinError::Foreign { rank, address: target, reason }),
+                None => greet::ended(&error, rank, &common.hello),
+            });
+        }
+    };
+    let result = greet::dial(connection, rank, &common.hello).await;
+    if matches!(result, Err(Unheard::Dropped(_))) {
+        *earlier = true;
+    }
+    result
+}
+
+/// The addresses of a name that this socket can reach, one after the other, attempt by attempt. Resolved anew
+/// each time: a name may appear only when its host starts.
+async fn resolve(endpoint: &Endpoint, name: &str, attempt: usize) -> Result<SocketAddr, String> {
+    use std::net::ToSocketAddrs as _;
+
+    let owned = name.to_owned();
+    let found = tokio::task::spawn_blocking(move || owned.to_socket_addrs().map(Vec::from_iter));
+    let found = found.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+    let ipv6 = endpoint.local_addr().is_ok_and(|local| local.is_ipv6());
+    let usable: Vec<_> = found.into_iter().filter(|address| ipv6 || address.is_ipv4()).collect();
+    match usable.len() {
+        0 => Err("only IPv6 addresses, and this node listens on IPv4".into()),
+        count => Ok(usable[attempt % count]),
+    }
+}
