@@ -170,7 +170,8 @@ fn keygen_writes_identities_for_their_owner_alone_and_never_over_others() {
 /// Identities of 2 ranks in `folder`, and the arguments of a short run of each.
 fn two_nodes(folder: &Path) -> [Vec<String>; 2] {
     let run = folder.join("run");
-    assert!(output(&["keygen", "--world-size=2", "--out", run.to_str().unwrap()]).status.success());
+    let made = output(&["keygen", "--world-size=2", "--out", run.to_str().unwrap()]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
     let port = free_port();
     [0, 1].map(|rank| {
         let identity = run.join(format!("rank-{rank}.pem"));
@@ -312,7 +313,8 @@ mod processes {
     }
 
     fn signal(name: &str, id: u32) {
-        assert!(Command::new("kill").args([name, &id.to_string()]).status().unwrap().success());
+        let sent = Command::new("kill").args([name, &id.to_string()]).status().unwrap();
+        assert!(sent.success(), "{name} to {id}");
     }
 
     /// The last line of a failed run.
@@ -320,7 +322,7 @@ mod processes {
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{told}");
         assert_eq!(told.matches("error: ").count(), 1, "said once: {told}");
-        assert!(output.stdout.is_empty());
+        assert!(output.stdout.is_empty(), "a failed run prints no result");
         told.lines().last().unwrap().to_owned()
     }
 
