@@ -64,7 +64,7 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_enum, default_value_t = OptimizerName::Adamw)]
     pub(crate) optimizer: OptimizerName,
     /// Peak learning rate, no unit: reached after the first twentieth of the steps, then falls to 0
-    /// [default: 0.003 for adamw, 0.1 for sgd].
+    /// [default: 0.004 for adamw, 0.1 for sgd].
     #[arg(long, value_name = "RATE")]
     pub(crate) lr: Option<f32>,
     /// Weight decay per step and unit of learning rate, no unit.
@@ -117,9 +117,7 @@ impl TrainingArgs {
                 return Err(Failure::Usage("--task text needs a file to train on: --data PATH".into()));
             }
             (TaskName::Digits, Some(_)) => {
-                return Err(Failure::Usage(
-                    "--data belongs to --task text; the digits are built in".into(),
-                ));
+                return Err(Failure::Usage("--data belongs to --task text; the digits are built in".into()));
             }
             _ => {}
         }
@@ -135,7 +133,7 @@ impl TrainingArgs {
         };
         optimizer.validate().map_err(|error| Failure::Usage(error.to_string()))?;
         let learning_rate = self.lr.unwrap_or(match optimizer_name {
-            OptimizerName::Adamw => 0.003,
+            OptimizerName::Adamw => 0.004,
             OptimizerName::Sgd => 0.1,
         });
         if !(learning_rate.is_finite() && learning_rate >= 0.0) {
@@ -258,7 +256,8 @@ mod tests {
 
     #[test]
     fn another_process_arrives_at_the_same_job() {
-        let given = ["x", "--seed=9", "--scale=-3", "--lr=0.1", "--optimizer=sgd", "--steps=7", "--deadline=1.5"];
+        let given =
+            ["x", "--seed=9", "--scale=-3", "--lr=0.1", "--optimizer=sgd", "--steps=7", "--deadline=1.5"];
         let job = Line::parse_from(given).training.job(2).unwrap();
         let flags = [vec!["x".to_owned()], job.to_flags()].concat();
         let again = Line::parse_from(flags).training.job(2).unwrap();

@@ -23,9 +23,9 @@ pub(crate) fn settle(asked: BackendName, adapter: Option<&str>) -> (BackendName,
     }
     let found = gpu::adapters();
     let fits = |label: &str| adapter.is_none_or(|part| label.to_lowercase().contains(&part.to_lowercase()));
-    let usable = found.iter().any(|info| {
-        (info.device_type != DeviceType::Software || adapter.is_some()) && fits(&info.label())
-    });
+    let usable = found
+        .iter()
+        .any(|info| (info.device_type != DeviceType::Software || adapter.is_some()) && fits(&info.label()));
     if usable {
         return (BackendName::Gpu, None);
     }

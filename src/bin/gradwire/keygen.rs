@@ -34,14 +34,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "authority_key": path("ca-key.pem".into()),
             "identities": identities,
         });
-        println!("{report}");
+        crate::print(report)
     } else {
-        println!("{}", args.out.display());
         eprintln!(
             "{} identities, rank-0.pem to rank-{}.pem; ca-key.pem is not needed at run time, keep it apart",
             args.world_size,
             args.world_size - 1
         );
+        crate::print(args.out.display())
     }
-    Ok(())
 }

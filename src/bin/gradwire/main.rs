@@ -4,6 +4,7 @@
 
 mod args;
 mod backend;
+mod doctor;
 mod event;
 mod failure;
 mod interrupt;
@@ -37,6 +38,7 @@ enum Verb {
     Node(Box<node::Args>),
     Keygen(keygen::Args),
     Verify(verify::Args),
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Verb::Node(args) => node::run(&args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Verify(args) => verify::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -55,6 +58,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status())
         }
     }
+}
+
+/// Prints a result on stdout; a reader that has gone away is a failure, not a panic.
+fn print(result: impl std::fmt::Display) -> Result<(), failure::Failure> {
+    use std::io::Write;
+
+    writeln!(std::io::stdout(), "{result}")
+        .map_err(|error| failure::Failure::Work(format!("stdout: {error}")))
 }
 
 /// Warnings and worse, unless `RUST_LOG` says otherwise; children leave warnings to their parent, who would

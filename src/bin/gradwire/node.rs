@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use gradwire::transport::launch::Launch;
 use gradwire::transport::quic::{Agreement, Config, Identity, Peers, QuicMesh, Rendezvous};
 use gradwire::transport::{Communicator, Limits, Rank, World};
 
@@ -18,7 +19,8 @@ use crate::{backend, interrupt, rank};
 /// Run one rank of a fleet: one process on each machine, all started with the same training options.
 ///
 /// Every rank trains on its own part of the data and ends with the same parameters. Identities come from
-/// `gradwire keygen`.
+/// `gradwire keygen`. Rank, world size and rank 0's address come from the options, else from torchrun (RANK,
+/// WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SLURM, Open MPI, or a Kubernetes indexed job, in this order.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -32,13 +34,13 @@ pub(crate) struct Args {
     /// This rank's identity, rank-R.pem of `gradwire keygen`.
     #[arg(long, value_name = "PEM")]
     identity: PathBuf,
-    /// Which rank this is, 0 to world size - 1.
+    /// Which rank this is, 0 to world size - 1 [default: what the launcher says].
     #[arg(long, value_name = "RANK")]
-    rank: u32,
-    /// Number of ranks, 1 to 4096.
+    rank: Option<u32>,
+    /// Number of ranks, 1 to 4096 [default: what the launcher says].
     #[arg(long, value_name = "RANKS")]
-    world_size: u32,
-    /// Where rank 0 can be reached.
+    world_size: Option<u32>,
+    /// Where rank 0 can be reached [default: what the launcher says].
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peers")]
     rendezvous: Option<String>,
     /// TOML file with every rank's address: [[peer]] entries with rank and address.
@@ -80,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             std::process::exit(1);
         }
         Err(Stop::Early(failure)) if args.report_to_parent => {
-            let rank = args.rank;
+            let rank = args.rank.unwrap_or_default();
             let message = format!("rank {rank}: {failure}");
             teller.tell(Event::Failed { fault: Fault { rank, message, culprit: Some(rank) } });
             std::process::exit(failure.status().into());
@@ -104,8 +106,7 @@ impl From<Failure> for Stop {
 }
 
 fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
-    let world =
-        World::new(args.rank, args.world_size, 0).map_err(|error| Failure::Usage(error.to_string()))?;
+    let Place { world, rendezvous, source } = place(args)?;
     let job = args.training.job(world.size())?;
     let mut task = job.load(world.size())?;
     let (settled, note) = backend::settle(args.backend, job.adapter.as_deref());
@@ -114,16 +115,18 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     }
     let opened = backend::open(settled, job.adapter.as_deref())?;
 
-    let pending = QuicMesh::bind(mesh_config(args, &job, world, task.as_ref())?).map_err(Failure::work)?;
+    let pending = QuicMesh::bind(mesh_config(args, &job, world, rendezvous.as_deref(), task.as_ref())?)
+        .map_err(Failure::work)?;
     if args.report_to_parent {
         if world.rank() == Rank(0) {
             teller.tell(Event::Listening { address: pending.local_addr().to_string() });
         }
     } else {
         eprintln!(
-            "rank {} of {}: {} with {}, codec on {}, listening on {}",
+            "rank {} of {} ({source}), rank 0 at {}: {} with {}, codec on {}, listening on {}",
             world.rank(),
             world.size(),
+            rendezvous.as_deref().unwrap_or("the address in the peers file"),
             name_of(job.task),
             name_of(args.codec),
             opened.adapter.as_deref().unwrap_or(opened.kind),
@@ -142,8 +145,8 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     }
     let communicator = Communicator::new(Box::new(mesh), Limits::default());
     let mut tell = |event| teller.tell(event);
-    let parameters = rank::train(communicator, task.as_mut(), &job, args.codec, opened, &mut tell)
-        .map_err(Stop::Fault)?;
+    let parameters =
+        rank::train(communicator, task.as_mut(), &job, args.codec, opened, &mut tell).map_err(Stop::Fault)?;
     let model = args.out.as_ref().map(|folder| folder.join("model.safetensors")).or(args.model.clone());
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, &path)?;
@@ -151,17 +154,61 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     Ok(())
 }
 
-fn mesh_config(args: &Args, job: &Job, world: World, task: &dyn Task) -> Result<Config, Failure> {
+/// Which rank of which world this is, and who said so.
+struct Place {
+    world: World,
+    rendezvous: Option<String>,
+    source: String,
+}
+
+/// From the options, and from the launcher's environment what they leave open.
+fn place(args: &Args) -> Result<Place, Failure> {
+    let complete = args.rank.is_some()
+        && args.world_size.is_some()
+        && (args.rendezvous.is_some() || args.peers.is_some() || args.world_size == Some(1));
+    let launch = if complete {
+        None
+    } else {
+        Launch::from_environment(|name| std::env::var(name).ok())
+            .map_err(|error| Failure::Usage(error.to_string()))?
+    };
+    let missing = |option: &str| {
+        Failure::Usage(format!(
+            "--{option} is not given, and no launcher says it (torchrun, SLURM, Open MPI, Kubernetes)"
+        ))
+    };
+    let said = |of: fn(&Launch) -> u32| launch.as_ref().map(of);
+    let rank = args.rank.or(said(|launch| launch.rank)).ok_or_else(|| missing("rank"))?;
+    let size = args.world_size.or(said(|launch| launch.world_size)).ok_or_else(|| missing("world-size"))?;
+    let world = World::new(rank, size, 0).map_err(|error| Failure::Usage(error.to_string()))?;
+    let source = match &launch {
+        Some(launch) if args.rank.is_none() || args.world_size.is_none() => format!("from {}", launch.source),
+        _ => "from the options".into(),
+    };
+    let rendezvous = args.rendezvous.clone().or_else(|| match &args.peers {
+        Some(_) => None,
+        None => launch.and_then(|launch| launch.rendezvous),
+    });
+    Ok(Place { world, rendezvous, source })
+}
+
+fn mesh_config(
+    args: &Args,
+    job: &Job,
+    world: World,
+    rendezvous: Option<&str>,
+    task: &dyn Task,
+) -> Result<Config, Failure> {
     let identity = Identity::load(&args.identity).map_err(Failure::work)?;
-    let (rendezvous, told) = match (&args.rendezvous, &args.peers) {
+    let (rendezvous, told) = match (rendezvous, &args.peers) {
         (_, Some(path)) => {
             let peers = Peers::load(path, world.size()).map_err(Failure::work)?;
             let own = peers.addresses().get(world.rank().index()).cloned();
             (Rendezvous::Peers(peers), own)
         }
         (Some(address), None) => {
-            let own = (world.rank() == Rank(0)).then(|| address.clone());
-            (Rendezvous::Address(address.clone()), own)
+            let own = (world.rank() == Rank(0)).then(|| address.to_owned());
+            (Rendezvous::Address(address.to_owned()), own)
         }
         (None, None) if world.size() == 1 => (Rendezvous::Address(String::new()), None),
         (None, None) => {
@@ -282,7 +329,7 @@ impl Teller {
                 "total_seconds": done.total_seconds,
                 "parameters_blake3": done.parameters_blake3,
             });
-            println!("{report}");
+            crate::print(report)
         } else {
             eprintln!(
                 "rank {}: {} steps in {}, own loss {:.4}, sent {} of gradients and {} by UDP",
@@ -293,8 +340,7 @@ impl Teller {
                 summary::bytes(done.bytes.gradient_packets),
                 summary::bytes(done.bytes.udp)
             );
-            println!("{}", done.parameters_blake3);
+            crate::print(done.parameters_blake3)
         }
-        Ok(())
     }
 }

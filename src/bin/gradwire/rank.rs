@@ -91,8 +91,7 @@ pub(crate) fn train(
     let carried = synchronizer.finish().map_err(at_fault)?.total();
     bytes.frames = carried.frame_bytes_sent;
     bytes.udp = carried.udp_bytes_sent;
-    let evaluation =
-        if rank == 0 { Some(task.evaluate(&parameters).map_err(own_fault)?) } else { None };
+    let evaluation = if rank == 0 { Some(task.evaluate(&parameters).map_err(own_fault)?) } else { None };
     let parameters_blake3 = hash(&parameters);
     tell(Event::Done { done: Done { rank, evaluation, parameters_blake3, bytes, total_seconds } });
     Ok(parameters)

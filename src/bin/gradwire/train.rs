@@ -73,15 +73,16 @@ enum MeshName {
 pub(crate) struct Plan {
     job: Job,
     nodes: u32,
-    /// One per rank, none of them `auto`.
+    /// One per rank.
     backends: Vec<BackendName>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let (plan, note) = plan(args)?;
-    let job = &plan.job;
+    let mut plan = plan(args)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
-    let params = job.load(plan.nodes)?.layout().elements();
+    let params = plan.job.load(plan.nodes)?.layout().elements();
+    let note = plan.settle();
+    let job = &plan.job;
     interrupt::watch()?;
     let mut output = Output::create(args.out.as_deref())?;
 
@@ -122,16 +123,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output.file("report.json", format!("{json}\n").as_bytes())?;
     output.file("report.html", html::page(&report).as_bytes())?;
     eprint!("\n{}", summary::table(&report));
-    if args.json {
-        println!("{json}");
-    } else {
-        println!("{}", output.path("report.html").display());
-    }
-    Ok(())
+    if args.json { crate::print(json) } else { crate::print(output.path("report.html").display()) }
 }
 
-/// Checks the options, and settles what `auto` means; with a line to say once where that is the CPU.
-fn plan(args: &Args) -> Result<(Plan, Option<String>), Failure> {
+/// Checks the options; `auto` is left for [`Plan::settle`].
+fn plan(args: &Args) -> Result<Plan, Failure> {
     let nodes = args.nodes;
     if !(1..=MAX_NODES).contains(&nodes) {
         return Err(Failure::Usage(format!("--nodes is {nodes}, must be 1 to {MAX_NODES}")));
@@ -146,14 +142,22 @@ fn plan(args: &Args) -> Result<(Plan, Option<String>), Failure> {
             backends.len()
         )));
     }
-    let job = args.training.job(nodes)?;
-    let mut note = None;
-    if backends.contains(&BackendName::Auto) {
-        let (settled, why) = backend::settle(BackendName::Auto, job.adapter.as_deref());
-        backends.iter_mut().filter(|asked| **asked == BackendName::Auto).for_each(|asked| *asked = settled);
-        note = why;
+    Ok(Plan { job: args.training.job(nodes)?, nodes, backends })
+}
+
+impl Plan {
+    /// Settles what `auto` means, once for all ranks; returns a line to say where that is the CPU.
+    fn settle(&mut self) -> Option<String> {
+        if !self.backends.contains(&BackendName::Auto) {
+            return None;
+        }
+        let (settled, note) = backend::settle(BackendName::Auto, self.job.adapter.as_deref());
+        self.backends
+            .iter_mut()
+            .filter(|asked| **asked == BackendName::Auto)
+            .for_each(|asked| *asked = settled);
+        note
     }
-    Ok((Plan { job, nodes, backends }, note))
 }
 
 /// One run, or two if there is another codec to compare with.

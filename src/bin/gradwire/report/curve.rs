@@ -6,7 +6,7 @@ use super::html::escape;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 48.0;
+const LEFT: f64 = 60.0;
 const RIGHT: f64 = 12.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 36.0;
@@ -49,7 +49,7 @@ pub(crate) fn chart(curves: &[Curve<'_>]) -> String {
              <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{tick}</text>",
             WIDTH - RIGHT,
             LEFT - 6.0,
-            at + 4.0
+            at + 5.0
         );
     }
     for quarter in 0..=4 {
@@ -100,7 +100,9 @@ fn smoothed(values: &[f64], window: usize) -> Vec<f64> {
 /// 1, 2 and 5 times powers of ten between two logarithms.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
     let mut ticks: Vec<f64> = (-9..=9)
-        .flat_map(|power| [1.0, 2.0, 5.0].map(|first: f64| format!("{first}e{power}").parse().unwrap_or(first)))
+        .flat_map(|power| {
+            [1.0, 2.0, 5.0].map(|first: f64| format!("{first}e{power}").parse().unwrap_or(first))
+        })
         .filter(|tick: &f64| (low..=high).contains(&tick.ln()))
         .collect();
     // Over many decades only the tens stay.

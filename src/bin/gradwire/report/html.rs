@@ -39,7 +39,12 @@ pub(crate) fn page(report: &Report) -> String {
 fn tiles(out: &mut String, report: &Report) {
     out.push_str("<div class=\"tiles\">\n");
     let mut tile = |value: String, label: String| {
-        let _ = writeln!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape(&value), escape(&label));
+        let _ = writeln!(
+            out,
+            "<div class=\"tile\"><b>{}</b><span>{}</span></div>",
+            escape(&value),
+            escape(&label)
+        );
     };
     if let Some(ratio) = ratio(report) {
         let [first, second] = [0, 1].map(|index| report.runs[index].codec.name());
@@ -177,11 +182,10 @@ fn fleet(out: &mut String, report: &Report) {
     out.push_str("</section>\n<section>\n<h2>Codecs</h2>\n");
     table(
         out,
-        &["codec", "parameters", "saturated codes", "non-finite", "resets"],
+        &["codec", "saturated codes", "non-finite", "resets"],
         report.runs.iter().map(|run| {
             vec![
                 run.codec.name().to_owned(),
-                run.codec.parameters(),
                 grouped(run.residual.saturated),
                 grouped(run.residual.nonfinite),
                 grouped(run.residual.resets),
@@ -189,6 +193,11 @@ fn fleet(out: &mut String, report: &Report) {
         }),
     );
     for run in &report.runs {
+        let parameters = run.codec.parameters();
+        if !parameters.is_empty() {
+            let _ =
+                writeln!(out, "<p class=\"note\">{}: {}</p>", escape(run.codec.name()), escape(&parameters));
+        }
         let _ = writeln!(
             out,
             "<p class=\"note\">{}: parameters after the last step, the same on every rank, BLAKE3 <code>{}</code></p>",
@@ -259,8 +268,14 @@ mod tests {
             score: ScoreField::Accuracy { eval_accuracy: 1.0 },
             bytes: Bytes::default(),
             seconds: RunSeconds {
-                compute: 0.0, encode: 0.0, exchange: 0.0, average: 0.0, optimizer: 0.0, gather: 0.0,
-                step_median: 0.0, total: 0.0,
+                compute: 0.0,
+                encode: 0.0,
+                exchange: 0.0,
+                average: 0.0,
+                optimizer: 0.0,
+                gather: 0.0,
+                step_median: 0.0,
+                total: 0.0,
             },
             residual: Residual::default(),
             parameters_blake3: "00".into(),

@@ -6,8 +6,10 @@ use super::Report;
 
 /// A table with one line per run, and what the first one saved against the second.
 pub(crate) fn table(report: &Report) -> String {
-    let mut rows = vec![["codec", "loss", "eval loss", "", "gradient sent", "sent by UDP", "per step", "total"]
-        .map(str::to_owned)];
+    let mut rows = vec![
+        ["codec", "loss", "eval loss", "", "gradient sent", "sent by UDP", "per step", "total"]
+            .map(str::to_owned),
+    ];
     for run in &report.runs {
         let (name, score) = run.score.show();
         name.clone_into(&mut rows[0][3]);
@@ -22,8 +24,9 @@ pub(crate) fn table(report: &Report) -> String {
             seconds(run.seconds.total),
         ]);
     }
-    let widths: Vec<usize> =
-        (0..rows[0].len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..rows[0].len())
+        .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
+        .collect();
     let mut text = String::new();
     for row in &rows {
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
@@ -72,7 +75,7 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -88,7 +88,8 @@ impl Tally {
             )));
         }
         let first = &self.done[0];
-        if let Some(other) = self.done.iter().find(|other| other.parameters_blake3 != first.parameters_blake3) {
+        if let Some(other) = self.done.iter().find(|other| other.parameters_blake3 != first.parameters_blake3)
+        {
             return Err(Failure::Work(format!(
                 "rank {} ended with parameters {}, rank {} with {}: a bug here or in a driver, please report it",
                 other.rank,
@@ -174,27 +175,38 @@ mod tests {
         let (samples, learning_rate) = (1, 0.1);
         Event::Step {
             step: Step {
-                step, rank, loss, samples, learning_rate, bytes, seconds, saturated, nonfinite, reset, scale_log2,
+                step,
+                rank,
+                loss,
+                samples,
+                learning_rate,
+                bytes,
+                seconds,
+                saturated,
+                nonfinite,
+                reset,
+                scale_log2,
             },
         }
     }
 
     fn done(rank: u32, hash: &str) -> Event {
-        let evaluation =
-            (rank == 0).then_some(Evaluation { loss: 0.5, score: Score::Accuracy(0.75) });
+        let evaluation = (rank == 0).then_some(Evaluation { loss: 0.5, score: Score::Accuracy(0.75) });
         let bytes = Bytes { gradient_packets: 20, parameter_packets: 40, frames: 90, udp: 120 };
         let total_seconds = 2.0 + f64::from(rank);
-        Event::Done {
-            done: Done { rank, evaluation, parameters_blake3: hash.into(), bytes, total_seconds },
-        }
+        Event::Done { done: Done { rank, evaluation, parameters_blake3: hash.into(), bytes, total_seconds } }
     }
 
     #[test]
     fn events_in_any_order_add_up() {
         let mut tally = Tally::new(Codec::F32, 2);
         for event in [
-            step(0, 1, 4.0, 0.1), step(0, 2, 2.0, 0.3), done(0, "aa"),
-            step(1, 1, 2.0, 0.1), step(1, 2, 1.0, 0.5), done(1, "aa"),
+            step(0, 1, 4.0, 0.1),
+            step(0, 2, 2.0, 0.3),
+            done(0, "aa"),
+            step(1, 1, 2.0, 0.1),
+            step(1, 2, 1.0, 0.5),
+            done(1, "aa"),
         ] {
             tally.add(&event);
         }

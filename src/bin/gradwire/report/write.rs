@@ -19,7 +19,8 @@ pub(crate) struct Output {
 impl Output {
     /// Makes `folder`, by default `runs/<UTC time>`, and an empty steps.jsonl in it.
     pub(crate) fn create(folder: Option<&Path>) -> Result<Self, Failure> {
-        let folder = folder.map_or_else(|| Path::new("runs").join(utc_name(SystemTime::now())), Path::to_path_buf);
+        let folder =
+            folder.map_or_else(|| Path::new("runs").join(utc_name(SystemTime::now())), Path::to_path_buf);
         fs::create_dir_all(&folder).map_err(|error| Failure::file(&folder, error))?;
         let path = folder.join("steps.jsonl");
         let steps = File::create(&path).map_err(|error| Failure::file(&path, error))?;

@@ -83,7 +83,8 @@ impl Task for Digits {
         let logits = logits(&self.layout.tensors(parameters)?, pixels)?;
         let loss = cross_entropy(&logits, &labels)?.to_scalar::<f32>()?;
         let guesses = logits.argmax(1)?.to_vec1::<u32>()?;
-        let right = guesses.iter().zip(&self.evaluation.labels).filter(|(guess, label)| guess == label).count();
+        let right =
+            guesses.iter().zip(&self.evaluation.labels).filter(|(guess, label)| guess == label).count();
         let score = Score::Accuracy(right as f64 / all.len() as f64);
         Ok(Evaluation { loss: f64::from(loss), score })
     }
@@ -103,7 +104,8 @@ impl Images {
             let image = &self.pixels[index * PIXELS..(index + 1) * PIXELS];
             let (right, down) = shift();
             for (place, pixel) in moved.iter_mut().enumerate() {
-                let (row, column) = ((place / SIDE).checked_add_signed(down), (place % SIDE).checked_add_signed(right));
+                let (row, column) =
+                    ((place / SIDE).checked_add_signed(down), (place % SIDE).checked_add_signed(right));
                 if let (Some(row), Some(column)) = (row, column)
                     && row < SIDE
                     && column < SIDE

@@ -224,7 +224,8 @@ pub(crate) mod tests {
             let direction: Vec<f32> = (0..elements).map(|_| random.symmetric()).collect();
             let along: f64 =
                 gradient.iter().zip(&direction).map(|(g, d)| f64::from(*g) * f64::from(*d)).sum();
-            let step = 1e-3_f32;
+            // Smaller, and f32 has too few digits; larger, and too many rectifiers change sides.
+            let step = 1e-4_f32;
             let mut at = |sign: f32| {
                 let moved: Vec<f32> =
                     start.iter().zip(&direction).map(|(p, d)| p + sign * step * d).collect();
@@ -232,8 +233,8 @@ pub(crate) mod tests {
             };
             let measured = (at(1.0) - at(-1.0)) / (2.0 * f64::from(step));
             assert!(
-                (measured - along).abs() <= 0.02 * (along.abs() + 0.05),
-                "seed {seed}: gradient says {along}, differences say {measured}"
+                (measured - along).abs() <= 0.03 * along.abs() + 0.003,
+                "direction {seed}: gradient says {along}, differences say {measured}"
             );
         }
     }

@@ -52,9 +52,18 @@ mod tests {
 
     #[test]
     fn a_stream_is_fixed_by_seed_and_purpose() {
-        let first: Vec<u64> = { let mut r = Random::new(7, 1); (0..4).map(|_| r.next()).collect() };
-        let again: Vec<u64> = { let mut r = Random::new(7, 1); (0..4).map(|_| r.next()).collect() };
-        let other: Vec<u64> = { let mut r = Random::new(7, 2); (0..4).map(|_| r.next()).collect() };
+        let first: Vec<u64> = {
+            let mut r = Random::new(7, 1);
+            (0..4).map(|_| r.next()).collect()
+        };
+        let again: Vec<u64> = {
+            let mut r = Random::new(7, 1);
+            (0..4).map(|_| r.next()).collect()
+        };
+        let other: Vec<u64> = {
+            let mut r = Random::new(7, 2);
+            (0..4).map(|_| r.next()).collect()
+        };
         assert_eq!(first, again);
         assert_ne!(first, other);
     }

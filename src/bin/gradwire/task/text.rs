@@ -73,11 +73,22 @@ impl Text {
         Ok(linear(&normalise(&x, norm)?, head)?.reshape((batch * length, VOCABULARY))?)
     }
 
-    fn attention(&self, norm: &Tensor, input: &Tensor, output: &Tensor, x: &Tensor) -> Result<Tensor, Failure> {
+    fn attention(
+        &self,
+        norm: &Tensor,
+        input: &Tensor,
+        output: &Tensor,
+        x: &Tensor,
+    ) -> Result<Tensor, Failure> {
         let (batch, length, _) = x.dims3()?;
         let all = linear(&normalise(x, norm)?, input)?;
         let part = |index: usize| -> Result<Tensor, Failure> {
-            let heads = all.narrow(D::Minus1, index * WIDTH, WIDTH)?.reshape((batch, length, HEADS, WIDTH / HEADS))?;
+            let heads = all.narrow(D::Minus1, index * WIDTH, WIDTH)?.reshape((
+                batch,
+                length,
+                HEADS,
+                WIDTH / HEADS,
+            ))?;
             Ok(heads.transpose(1, 2)?.contiguous()?)
         };
         let (query, key, value) = (part(0)?, part(1)?, part(2)?);

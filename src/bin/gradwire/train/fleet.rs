@@ -30,7 +30,12 @@ struct Member {
 
 impl Fleet {
     /// Starts `rank`. Its stdin stays open as long as this process lives: a node ends when it closes.
-    pub(super) fn start(&mut self, rank: u32, mut command: Command, to: &Sender<Message>) -> Result<(), Failure> {
+    pub(super) fn start(
+        &mut self,
+        rank: u32,
+        mut command: Command,
+        to: &Sender<Message>,
+    ) -> Result<(), Failure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C on a terminal goes to this process alone, which then ends the others in order.
         #[cfg(unix)]

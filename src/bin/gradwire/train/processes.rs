@@ -51,7 +51,11 @@ pub(super) fn run(
                     Event::Listening { address } => {
                         if let Some(sender) = starter.take() {
                             for rank in 1..plan.nodes {
-                                fleet.start(rank, command(plan, codec, rank, &folder, address, None)?, &sender)?;
+                                fleet.start(
+                                    rank,
+                                    command(plan, codec, rank, &folder, address, None)?,
+                                    &sender,
+                                )?;
                             }
                         }
                     }
@@ -137,6 +141,10 @@ fn command(
     if std::env::var_os("RAYON_NUM_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         command.env("RAYON_NUM_THREADS", (cores / plan.nodes as usize).max(1).to_string());
+    }
+    // Mesa's layer that selects a device otherwise complains about it, once per process.
+    if cfg!(unix) && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     }
     Ok(command)
 }

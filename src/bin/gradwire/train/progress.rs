@@ -11,7 +11,9 @@ impl Progress {
     pub(super) fn new(codec: &str, steps: u64) -> Self {
         // Draws on stderr, and nothing at all if that is not a terminal.
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{prefix:5} {wide_bar} {pos}/{len} steps  {msg}  {eta} left") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{prefix:5} {wide_bar} {pos}/{len} steps  {msg}  {eta} left")
+        {
             bar.set_style(style);
         }
         bar.set_prefix(codec.to_owned());
