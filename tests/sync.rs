@@ -1,36 +1,22 @@
 //! Synchronised steps over the in-process mesh, against a reference that knows neither shards nor ranks.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+#[path = "common/random.rs"]
+mod random;
+
 use std::thread;
 
 use gradwire::codec::{Step, cast, loco};
 use gradwire::optim;
 use gradwire::sync::{Backend, Codec, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
+use random::Random;
 
 const SEED: u64 = 0x6772_6164_7769_7265;
 
-/// SplitMix64, so that a failure repeats.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in -1..1, exact in f32.
-    fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-}
-
 fn gradient(rank: u32, step: u64, n: usize) -> Vec<f32> {
     let mut random = Random(SEED ^ (u64::from(rank) << 32) ^ step);
-    (0..n).map(|_| random.unit() * 0.25).collect()
+    (0..n).map(|_| random.unit() as f32 * 0.25).collect()
 }
 
 fn samples(rank: u32) -> u32 {
@@ -39,7 +25,7 @@ fn samples(rank: u32) -> u32 {
 
 fn initial(n: usize) -> Vec<f32> {
     let mut random = Random(SEED);
-    (0..n).map(|_| random.unit()).collect()
+    (0..n).map(|_| random.unit() as f32).collect()
 }
 
 fn loco_config() -> loco::Config {

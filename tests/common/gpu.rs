@@ -8,10 +8,14 @@
 
 use std::io::Write;
 
+#[path = "random.rs"]
+mod random;
+
 use gradwire::codec::loco::{Config, Variant, packet_words, variants};
 use gradwire::codec::{Stats, Step};
 use gradwire::gpu::loco::{Average, Encode};
 use gradwire::gpu::{AdapterChoice, Gpu, GpuError, Limits, adapters};
+pub(crate) use random::Random;
 
 /// Every adapter of this machine, opened.
 ///
@@ -63,28 +67,6 @@ pub(crate) fn configs() -> Vec<Config> {
         config(-64, 0, 255, 2),
         config(64, 6, 255, 2),
     ]
-}
-
-/// SplitMix64: a seed that a failure can print, and no dependency.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.bits() % bound
-    }
-
-    /// In -1..1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        self.below(1 << 53) as f64 / (1_u64 << 52) as f64 - 1.0
-    }
 }
 
 /// Gradient aimed at the places where implementations differ: ties and their neighbours, saturation, subnormals, the
