@@ -1,6 +1,6 @@
 //! CPU and GPU ranks in one world: the same parameters, whoever computes them.
 #![cfg(feature = "gpu")]
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
 #[path = "common/gpu.rs"]
 mod common;

@@ -288,16 +288,19 @@ fn a_device_that_misses_its_deadline_is_a_typed_error_and_the_state_waits_for_a_
     for gpu in gpus() {
         let hurried = gpu.with_deadline(std::time::Duration::ZERO);
         let mut encode = Encode::new(&hurried, elements).unwrap();
-        let mut run = |encode: &mut Encode| {
-            encode.encode(&Config::default(), Step::FIRST, &gradient, &mut packet).unwrap_err()
-        };
-        let error = run(&mut encode);
+        let mut run =
+            |encode: &mut Encode| encode.encode(&Config::default(), Step::FIRST, &gradient, &mut packet);
+        // A device may be done before anyone waits, when this thread is put to sleep in between; not every time.
+        let error = (0..20).find_map(|_| run(&mut encode).err()).unwrap();
         assert!(matches!(error, GpuError::Timeout { .. }), "{error}");
-        let error = run(&mut encode);
+        let error = run(&mut encode).unwrap_err();
         assert!(matches!(error, GpuError::Broken { .. }), "{error}");
         encode.set_residual(&vec![0; elements]).unwrap();
-        let error = run(&mut encode);
-        assert!(matches!(error, GpuError::Timeout { .. }), "not broken, but again too late: {error}");
+        let result = run(&mut encode);
+        assert!(
+            matches!(result, Ok(_) | Err(GpuError::Timeout { .. })),
+            "usable again, late or not: {result:?}"
+        );
     }
 }
 

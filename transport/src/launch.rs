@@ -99,7 +99,8 @@ pub enum LaunchError {
 
 impl Launch {
     /// What the environment says; `None` if no launcher is there. `variable` looks up a name, for example with
-    /// `|name| std::env::var(name).ok()`; an empty value counts as none.
+    /// `|name| std::env::var(name).ok()`; an empty value counts as none. A caller that has the world size or the
+    /// rendezvous from elsewhere answers it for `GRADWIRE_WORLD_SIZE` and `GRADWIRE_RENDEZVOUS`.
     ///
     /// # Errors
     ///

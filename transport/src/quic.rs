@@ -35,6 +35,7 @@ mod join;
 mod link;
 mod mesh;
 mod peers;
+mod reset;
 mod table;
 mod tls;
 

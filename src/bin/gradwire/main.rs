@@ -9,6 +9,7 @@ mod event;
 mod failure;
 mod interrupt;
 mod keygen;
+mod mesa;
 mod node;
 mod rank;
 mod report;
@@ -44,6 +45,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     let verb = Cli::parse().verb;
+    mesa::silence();
     log_to_stderr(matches!(&verb, Verb::Node(args) if args.has_parent()));
     let result = match verb {
         Verb::Train(args) => train::run(&args),

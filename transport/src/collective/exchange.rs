@@ -17,7 +17,9 @@ use crate::world::{Rank, World};
 /// [`poll`](Self::poll) for the result. Pieces may come in any order. After an error the exchange is over: what
 /// it answers from then on has no meaning, but it never panics.
 ///
-/// **Cost**: one copy of every byte received, none for messages of a single piece, none for bytes sent.
+/// **Cost**: one copy of every byte received, none for messages of a single piece, none for bytes sent. The buffer
+/// of a longer message is new each time: on 2 cores of a cloud machine the first touch of 64 MiB took 24 ms, the
+/// copy into it 4 ms.
 pub struct Exchange {
     world: World,
     operation: Operation,

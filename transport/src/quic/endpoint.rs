@@ -9,16 +9,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use quinn::{
-    ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
-};
+use quinn::{ClientConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use super::config::{Config, Tuning};
 use super::error::JoinError;
-use super::tls;
+use super::{reset, tls};
 
 /// A stream's flow-control window: more than one frame, so that no frame waits for credit in its middle.
 const STREAM_WINDOW: u32 = 2_300_000;
@@ -48,7 +46,7 @@ impl Driver {
         server.incoming_buffer_size(64 << 10).incoming_buffer_size_total(16 << 20);
         let mut client = ClientConfig::new(tls.client);
         client.transport_config(transport);
-        let mut common = EndpointConfig::default();
+        let mut common = reset::endpoint_config(&config.identity);
         common.max_udp_payload_size(config.tuning.mtu.max(1472)).map_err(|_| JoinError::Option {
             option: "mtu",
             value: config.tuning.mtu.to_string(),
@@ -124,7 +122,8 @@ fn transport(config: &Config) -> Result<TransportConfig, JoinError> {
         .stream_receive_window(STREAM_WINDOW.into())
         .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
         .send_window(window)
-        // Frames one after the other instead of all at once: the receiver can start on the first.
+        // Frames one after the other instead of all at once: the receiver can start on the first, and it takes
+        // 2.3 instead of 2.6 CPU s per GB (loopback, 2 ranks, both ends).
         .send_fairness(false)
         .mtu_discovery_config(Some(discovery))
         // A first guess for the handshake's timer, 3 x as long; the default of 333 ms makes a lost first

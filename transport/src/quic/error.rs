@@ -102,7 +102,8 @@ pub enum JoinError {
         /// The rank in its certificate, if there is one.
         certificate: Option<Rank>,
     },
-    /// Another process has joined as this rank.
+    /// Another process has joined as this rank, and is alive: said after 1.3 times [`super::Config::silence`],
+    /// because one that has just died still counts until its silence is noticed.
     #[error("rank {rank} has joined already, rank {by} says: is it running twice?")]
     DuplicateRank {
         /// The own rank.
@@ -139,7 +140,7 @@ pub enum JoinError {
     /// Ranks that did not join by the deadline.
     #[error("{} did not join within {waited:.1?}", ranks(missing))]
     Missing {
-        /// Which ones, in order.
+        /// Which ones, in order; at least the first 64.
         missing: Vec<Rank>,
         /// The deadline.
         waited: Duration,

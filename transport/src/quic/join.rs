@@ -27,6 +27,9 @@ use crate::world::{Rank, World};
 use dial::{Address, dial};
 use listen::listen;
 
+/// How many of those that rank 0 waits for it names: enough for an error, and no flood in a large world.
+const WAITING: usize = 64;
+
 /// How often rank 0 says whom it waits for.
 const PROGRESS: Duration = Duration::from_millis(500);
 
@@ -54,6 +57,7 @@ pub(super) async fn join(
             endpoint: endpoint.clone(),
             hello,
             world: config.world,
+            silence: config.silence,
             seats: Seats::new(vec![None; size]),
         }),
         connections: vec![None; size],
@@ -86,6 +90,7 @@ struct Common {
     endpoint: Endpoint,
     hello: Hello,
     world: World,
+    silence: Duration,
     seats: Seats,
 }
 
@@ -126,7 +131,7 @@ impl Join {
                 () = tokio::time::sleep_until(deadline) => return Err(self.late()),
                 Some(note) = self.inbox.recv() => self.take(note)?,
                 _ = progress.tick(), if self.leads() => {
-                    let missing: Vec<_> = self.missing().collect();
+                    let missing: Vec<_> = self.missing().take(WAITING).collect();
                     if missing != told {
                         self.tell(&News::Waiting(missing.clone())).await;
                         told = missing;

@@ -15,7 +15,7 @@ const ENTRY_MAX: usize = 1 + 16 + 2;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// The ranks that rank 0 still waits for.
+    /// The ranks that rank 0 still waits for, the first 64.
     Waiting(Vec<Rank>),
     /// The address of every rank, as rank 0 sees it; rank 0's own is not used.
     Table(Vec<SocketAddr>),

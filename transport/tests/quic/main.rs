@@ -7,7 +7,10 @@ mod grid;
 mod hostile;
 mod identity;
 mod join;
+#[path = "../common/loss.rs"]
+mod loss;
 mod mesh;
+mod process;
 mod raw;
 mod strangers;
 mod support;

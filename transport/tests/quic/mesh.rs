@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use gradwire_transport::quic::{Config, QuicMesh};
 use gradwire_transport::{Abort, Event, Loss, Mesh, Rank};
 
-use crate::grid;
 use crate::support::{event, frame, world};
+use crate::{grid, loss};
 
 #[test]
 fn every_frame_reaches_its_rank_whole_and_once_and_closing_loses_none() {
@@ -103,4 +103,9 @@ fn quic_carries_the_whole_grid() {
 #[test]
 fn quic_names_rank_and_numbers_of_a_length_mismatch_on_both_sides() {
     grid::a_length_mismatch_names_the_rank_and_both_numbers_on_both_sides(boxed);
+}
+
+#[test]
+fn a_rank_that_leaves_a_quic_mesh_is_named_by_all_others() {
+    loss::a_rank_that_leaves_is_named_by_all_others(boxed);
 }

@@ -3,6 +3,7 @@
 //! Its runtime only runs inside [`Raw::run`]; between calls it is as a process that was stopped.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ impl Run {
         let dir = tempfile::tempdir().unwrap();
         keygen(&dir.path().join("run"), size).unwrap();
         Self { dir }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("run")
     }
 
     pub(crate) fn pem(&self, name: &str) -> String {

@@ -13,7 +13,7 @@ use crate::support::{LOCALHOST, config as with_authority};
 fn config(run: &Run, rank: u32, size: u32, rendezvous: &str) -> Config {
     Config {
         bind: LOCALHOST,
-        silence: Duration::from_secs(2),
+        silence: Duration::from_secs(10),
         join: Duration::from_secs(20),
         ..Config::new(
             run.identity(rank),
@@ -189,5 +189,26 @@ fn garbage_at_the_socket_keeps_no_one_out() {
             .collect();
         socket.send_to(&datagram, address).unwrap();
     }
+    comes_up(&run, address, leader);
+}
+
+#[test]
+fn a_rank_that_died_while_joining_may_start_again() {
+    let run = Run::new(2);
+    let mut first = config(&run, 0, 2, "unused:1");
+    first.silence = Duration::from_secs(2);
+    let pending = QuicMesh::bind(first).unwrap();
+    let address = pending.local_addr();
+    let leader = thread::spawn(move || pending.join());
+    // It takes its seat with its hello, and is killed before it has said yes.
+    let dead = Raw::member(&run, 1);
+    let connection = dead.connect(address, 0);
+    dead.run(async {
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(&hello(WIRE_VERSION, 2, 0, 1, &[])).await.unwrap();
+        read_hello(&mut receive).await;
+        receive.read_exact(&mut [0]).await.unwrap();
+    });
+    drop(dead);
     comes_up(&run, address, leader);
 }

@@ -13,13 +13,13 @@ pub(crate) const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ip
 /// Longer than anything here takes; what waits for it has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// A configuration for tests: loopback, short deadlines.
+/// A configuration for tests: loopback, and a silence that only a broken test waits for.
 pub(crate) fn config(authority: &Authority, rank: u32, size: u32, rendezvous: &str) -> Config {
     let identity = authority.issue(rank, size).unwrap();
     let world = World::new(rank, size, 0).unwrap();
     Config {
         bind: LOCALHOST,
-        silence: Duration::from_secs(2),
+        silence: Duration::from_secs(10),
         join: Duration::from_secs(20),
         ..Config::new(identity, world, Rendezvous::Address(rendezvous.into()))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quinn::Endpoint;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Common, Note};
 use crate::quic::error::JoinError;
@@ -27,7 +27,8 @@ pub(super) enum Address {
 
 /// Dials until it is connected, fails for good, or is ended.
 pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, notes: UnboundedSender<Note>) {
-    let mut earlier = false;
+    // Since when rank's answer is that this node is there already.
+    let mut taken: Option<Instant> = None;
     for attempt in 0usize.. {
         let target = match &address {
             Address::Known(address) => Ok(*address),
@@ -36,7 +37,7 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
                 .map_err(|reason| JoinError::Resolve { rank, address: name.clone(), reason }),
         };
         let result = match target {
-            Ok(target) => attempt_at(&common, rank, target, &mut earlier).await,
+            Ok(target) => attempt_at(&common, rank, target).await,
             Err(error) => {
                 let reason = error.to_string();
                 let _ = notes.send(Note::Trouble(error));
@@ -46,18 +47,19 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
         let note = match result {
             Ok(greeted) => Note::Up(greeted),
             Err(Unheard::Fatal(error)) => Note::Fatal(error),
-            // An earlier attempt of ours may still count there, until it is noticed to be dead.
-            Err(Unheard::Duplicate) if !earlier => {
+            // Most often a process of this rank that has just died: it counts until its silence is noticed.
+            Err(unheard) => {
+                match unheard {
+                    Unheard::Dropped(reason) => tracing::debug!(%rank, reason, attempt, "not connected yet"),
+                    _ => {
+                        taken.get_or_insert_with(Instant::now);
+                    }
+                }
+                if taken.is_none_or(|since| since.elapsed() < common.silence * 13 / 10) {
+                    sleep(PAUSE).await;
+                    continue;
+                }
                 Note::Fatal(JoinError::DuplicateRank { rank: common.world.rank(), by: rank })
-            }
-            Err(Unheard::Duplicate) => {
-                sleep(PAUSE).await;
-                continue;
-            }
-            Err(Unheard::Dropped(reason)) => {
-                tracing::debug!(%rank, reason, attempt, "not connected yet");
-                sleep(PAUSE).await;
-                continue;
             }
         };
         let _ = notes.send(note);
@@ -65,12 +67,7 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
     }
 }
 
-async fn attempt_at(
-    common: &Common,
-    rank: Rank,
-    target: SocketAddr,
-    earlier: &mut bool,
-) -> Result<Greeted, Unheard> {
+async fn attempt_at(common: &Common, rank: Rank, target: SocketAddr) -> Result<Greeted, Unheard> {
     let connecting = common.endpoint.connect(target, &rank_name(rank)).map_err(|error| {
         let (address, reason) = (target.to_string(), error.to_string());
         Unheard::Fatal(JoinError::Resolve { rank, address, reason })
@@ -85,11 +82,7 @@ async fn attempt_at(
             });
         }
     };
-    let result = greet::dial(connection, rank, &common.hello).await;
-    if matches!(result, Err(Unheard::Dropped(_))) {
-        *earlier = true;
-    }
-    result
+    greet::dial(connection, rank, &common.hello).await
 }
 
 /// The addresses of a name that this socket can reach, one after the other, attempt by attempt. Resolved anew
