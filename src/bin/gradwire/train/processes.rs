@@ -157,9 +157,5 @@ fn command(
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         command.env("RAYON_NUM_THREADS", (cores / plan.nodes as usize).max(1).to_string());
     }
-    // Mesa's layer that selects a device otherwise complains about it, once per process.
-    if cfg!(unix) && std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
-    }
     Ok(command)
 }
