@@ -149,6 +149,19 @@ fn a_seed_repeats_to_the_bit_and_another_one_does_not() {
 }
 
 #[test]
+fn a_run_that_diverges_ends_with_1_and_says_whose_gradient_is_not_finite() {
+    let folder = tempfile::tempdir().unwrap();
+    for mesh in ["--mesh=quic", "--mesh=memory"] {
+        let output = output(&short(folder.path().to_str().unwrap(), &["--lr=1e30", "--json", mesh]));
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        let line = told.lines().last().unwrap();
+        assert!(line.contains("rank 0 has") && line.ends_with("not finite"), "{told}");
+        assert!(output.stdout.is_empty(), "a failed run prints no result");
+    }
+}
+
+#[test]
 fn keygen_writes_identities_for_their_owner_alone_and_never_over_others() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");

@@ -37,6 +37,7 @@ pub(crate) struct Step {
     pub(crate) step: u64,
     pub(crate) rank: u32,
     /// Mean loss of the rank's batch before the step, in nats.
+    #[serde(deserialize_with = "null_is_nan")]
     pub(crate) loss: f32,
     pub(crate) samples: u32,
     pub(crate) learning_rate: f32,
@@ -127,4 +128,34 @@ pub(crate) struct Fault {
     pub(crate) message: String,
     /// The rank at fault, as far as known.
     pub(crate) culprit: Option<u32>,
+}
+
+/// JSON has no NaN and no infinity: they are written as null, and must come back as something.
+pub(crate) fn null_is_nan<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de> + From<f32>,
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_else(|| T::from(f32::NAN)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+    use crate::task::Score;
+
+    #[test]
+    fn a_loss_that_is_not_finite_survives_the_way_to_the_parent() {
+        for loss in [f64::NAN, f64::INFINITY, 1.5] {
+            let evaluation = Some(Evaluation { loss, score: Score::BitsPerByte(loss) });
+            let (parameters_blake3, bytes) = (String::new(), Bytes::default());
+            let done = Done { rank: 0, evaluation, parameters_blake3, bytes, total_seconds: 0.1 };
+            let line = serde_json::to_string(&Event::Done { done }).unwrap();
+            let Event::Done { done } = serde_json::from_str(&line).unwrap() else { panic!("{line}") };
+            let read = done.evaluation.unwrap().loss;
+            assert!(read == loss || (read.is_nan() && !loss.is_finite()), "{line}");
+        }
+    }
 }

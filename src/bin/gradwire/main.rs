@@ -39,6 +39,7 @@ enum Verb {
     Node(Box<node::Args>),
     Keygen(keygen::Args),
     Verify(verify::Args),
+    /// See what this machine can do: adapters, whether they are exact, speed, sockets, and what to change.
     Doctor(doctor::Args),
 }
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use gradwire::transport::launch::Launch;
 use gradwire::transport::quic::{Agreement, Config, Identity, Peers, QuicMesh, Rendezvous};
@@ -50,6 +51,9 @@ pub(crate) struct Args {
     /// port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
+    /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    join: u64,
     /// Folder for this rank's steps.jsonl and model.safetensors, made if missing [default: nothing is written].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -225,6 +229,7 @@ fn mesh_config(
         config.bind.set_port(port);
     }
     config.silence = job.silence;
+    config.join = Duration::from_secs(args.join);
     let layout = task.layout();
     let optimizer = format!("{:?}", job.optimizer);
     config.agreements = vec![

@@ -52,8 +52,16 @@ pub(crate) fn train(
         let loss = task.gradient(&parameters, draw, &mut gradient).map_err(own_fault)?;
         let compute = before.elapsed().as_secs_f64();
         let learning_rate = job.learning_rate_at(step);
-        let report =
-            synchronizer.step(&gradient, job.batch, learning_rate, &mut parameters).map_err(at_fault)?;
+        let report = match synchronizer.step(&gradient, job.batch, learning_rate, &mut parameters) {
+            Ok(report) => report,
+            Err(error @ SyncError::NonFinite { .. }) => {
+                // Every rank finds this by itself. Leaving in order lets the slowest one do so too, before it
+                // hears that the others are gone.
+                let _ = synchronizer.finish();
+                return Err(at_fault(error));
+            }
+            Err(error) => return Err(at_fault(error)),
+        };
         let sent = Bytes {
             gradient_packets: report.gradient_packet_bytes,
             parameter_packets: report.parameter_packet_bytes,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use layout::Layout;
 
+use crate::event::null_is_nan;
 use crate::failure::Failure;
 
 /// Which part of the data a rank works on in one step.
@@ -27,6 +28,7 @@ pub(crate) struct Draw {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evaluation {
     /// Mean cross entropy in nats per sample (digits) or byte (text).
+    #[serde(deserialize_with = "null_is_nan")]
     pub(crate) loss: f64,
     /// What the task is judged by.
     pub(crate) score: Score,
@@ -38,7 +40,7 @@ pub(crate) enum Score {
     /// Share of samples classified right, 0 to 1.
     Accuracy(f64),
     /// Mean cross entropy in bits per byte, 8 for a model that knows nothing.
-    BitsPerByte(f64),
+    BitsPerByte(#[serde(deserialize_with = "null_is_nan")] f64),
 }
 
 /// A model with its data.

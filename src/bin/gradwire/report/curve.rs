@@ -30,7 +30,9 @@ pub(crate) fn chart(curves: &[Curve<'_>]) -> String {
     if steps == 0 || high == 0.0 {
         return "<p>No loss to draw.</p>".into();
     }
-    let (low, high) = (low.ln() - 0.05, high.ln() + 0.05);
+    // Room below the lowest value, so that its tick keeps clear of the steps.
+    let margin = 0.02 + 0.06 * (high / low).ln();
+    let (low, high) = (low.ln() - margin, high.ln() + margin / 2.0);
     let x = |step: usize| {
         let share = if steps > 1 { step as f64 / (steps - 1) as f64 } else { 0.5 };
         LEFT + share * (WIDTH - LEFT - RIGHT)
@@ -97,19 +99,22 @@ fn smoothed(values: &[f64], window: usize) -> Vec<f64> {
     (0..values.len()).map(|end| part(end).iter().sum::<f64>() / part(end).len() as f64).collect()
 }
 
-/// 1, 2 and 5 times powers of ten between two logarithms.
+/// Round numbers between two logarithms: as many of them as the range can bear, 9 at most.
 fn ticks(low: f64, high: f64) -> Vec<f64> {
-    let mut ticks: Vec<f64> = (-9..=9)
-        .flat_map(|power| {
-            [1.0, 2.0, 5.0].map(|first: f64| format!("{first}e{power}").parse().unwrap_or(first))
-        })
-        .filter(|tick: &f64| (low..=high).contains(&tick.ln()))
-        .collect();
-    // Over many decades only the tens stay.
-    if ticks.len() > 9 {
-        ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-9);
-    }
-    ticks
+    let mantissas: [&[&str]; 4] = [
+        &["1", "1.2", "1.5", "2", "2.5", "3", "4", "5", "6", "8"],
+        &["1", "1.5", "2", "3", "5", "7"],
+        &["1", "2", "5"],
+        &["1"],
+    ];
+    let of = |mantissas: &&[&str]| -> Vec<f64> {
+        // Parsed, because 5.0 * 10^-2 is not 0.05.
+        let all = (-9..=9).flat_map(|power| mantissas.iter().map(move |first| format!("{first}e{power}")));
+        all.filter_map(|text| text.parse().ok())
+            .filter(|tick: &f64| (low..=high).contains(&tick.ln()))
+            .collect()
+    };
+    mantissas.iter().map(of).find(|ticks| ticks.len() <= 9).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -128,5 +133,7 @@ mod tests {
     #[test]
     fn ticks_are_round_numbers_inside_the_range() {
         assert_eq!(ticks(0.04_f64.ln(), 3.0_f64.ln()), [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]);
+        assert_eq!(ticks(1.9_f64.ln(), 6.1_f64.ln()), [2.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
+        assert_eq!(ticks(1e-7_f64.ln(), 2.0_f64.ln()).len(), 8);
     }
 }

@@ -18,6 +18,9 @@ use crate::interrupt;
 /// Time beyond the deadline for silence that the other ranks have to say whom they lost.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Time for a process that is about to end to say why.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// How long rank 0 may take until it can be reached: it loads its data and opens its adapter before.
 const START: Duration = Duration::from_secs(60);
 
@@ -93,14 +96,26 @@ pub(super) fn run(
             let until = *give_up.get_or_insert_with(|| Instant::now() + plan.job.silence + GRACE);
             let blamed = |rank: &u32| faults.iter().any(|fault| fault.culprit == Some(*rank));
             let alive = fleet.alive();
-            let only_blamed = !faults.is_empty() && !alive.is_empty() && alive.iter().all(blamed);
-            if only_blamed || Instant::now() > until {
+            if !faults.is_empty() && !alive.is_empty() && alive.iter().all(blamed) {
+                // Not at once: a blamed rank may be about to say more itself.
+                give_up = Some(until.min(Instant::now() + LAST_WORDS));
+            }
+            if Instant::now() > until {
                 break;
             }
         }
     }
     drop(identities);
     let ends = if done == plan.nodes { Vec::new() } else { fleet.ends() };
+    // What was said and not heard yet; ends with the last process.
+    drop((starter, fleet));
+    while let Ok(message) = inbox.recv_timeout(LAST_WORDS) {
+        match message {
+            Message::Event(Event::Failed { fault }) => faults.push(fault),
+            Message::Line(rank, line) => progress.say(&format!("rank {rank}: {line}")),
+            Message::Event(_) => {}
+        }
+    }
     match verdict::of(&faults, &ends) {
         Some(message) => Err(Failure::Work(message)),
         None => Ok(()),
