@@ -31,8 +31,8 @@ pub(super) fn traffic(out: &mut String, report: &Report) {
     if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
         let [first, second] = [0, 1].map(|index| report.runs[index].codec.name());
         let what = match total {
-            Total::Udp => "UDP bytes",
-            Total::Frames => "bytes of all frames",
+            Total::Udp => "bytes by UDP",
+            Total::Frames => "bytes of frames",
         };
         text += &format!(
             " {first} sent {} gradient bytes than {second}, but {} {what} in all: the new parameters travel as f32 \

@@ -133,19 +133,16 @@ pub(super) fn files(out: &mut String, report: &Report) {
         [first] => format!("parameters after the last step ({})", first.codec.name()),
         [] => "parameters after the last step".into(),
     };
-    pairs(
-        out,
-        &[
-            ("report.html", "this page".into()),
-            ("report.json", "its figures and settings, for scripts".into()),
-            ("steps.jsonl", "loss, bytes and seconds, one line per run, rank and step".into()),
-            ("model.safetensors", model),
-        ],
-    );
-    out.push_str("<p class=\"note\">BLAKE3 of the parameters, the same on every rank:</p>\n");
+    let files = [
+        ("report.html", "this page"),
+        ("report.json", "its figures and settings, for scripts"),
+        ("steps.jsonl", "loss, bytes and seconds, one line per run, rank and step"),
+        ("model.safetensors", &model),
+    ];
+    table(out, &["file", "content"], files.iter().map(|(file, what)| vec![(*file).into(), (*what).into()]));
     table(
         out,
-        &["codec", "parameters"],
+        &["codec", "BLAKE3 of the last parameters, the same on every rank"],
         report.runs.iter().map(|run| vec![run.codec.name().to_owned(), run.parameters_blake3.clone()]),
     );
     out.push_str("</section>\n");

@@ -10,14 +10,14 @@ const GLOSSARY: [(&str, &str); 10] = [
     ("encode", "the gradient becomes packets (loco: 4 bits per element)"),
     (
         "exchange",
-        "every rank sends each other one its part of the gradient; waiting for slower ranks included",
+        "every rank sends the others their parts of its gradient; waiting for slower ranks included",
     ),
     ("average", "what came in is decoded and averaged, by every rank for its own part"),
     ("optimizer", "the mean gradient changes the parameters, by every rank for its own part"),
     ("gather", "every rank sends its part of the new parameters, as f32, to all others; waiting included"),
     (
         "saturated codes",
-        "the gradient was larger than a 4-bit code can say at this scale, so that the nearest code (-8 or 7) was sent",
+        "the gradient was too large for a 4-bit code at this scale, so that the nearest one, -8 or 7, was sent",
     ),
     ("non-finite", "gradient elements that were NaN or infinite"),
     ("residual", "what rounding to 4 bits lost, kept in 8 bits per element and added to later gradients"),
