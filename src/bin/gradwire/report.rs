@@ -183,3 +183,35 @@ pub(crate) struct Residual {
     /// Steps in which the residual was zeroed.
     pub(crate) resets: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn settings_say_what_the_options_take() {
+        for (scale, said) in [(ScaleArg::Auto, "\"auto\""), (ScaleArg::Log2(-3), "-3")] {
+            let settings = Settings {
+                batch: 8,
+                learning_rate: 0.004,
+                optimizer: "adamw".into(),
+                weight_decay: 0.01,
+                scale,
+                mesh: "quic".into(),
+                nodes: 4,
+                deadline_seconds: 10.0,
+                data: Some(DataFile { file: "a \"b\".txt".into(), bytes: None }),
+            };
+            assert_eq!(
+                serde_json::to_string(&settings).unwrap(),
+                format!(
+                    "{{\"batch\":8,\"learning_rate\":0.004,\"optimizer\":\"adamw\",\"weight_decay\":0.01,\
+                     \"scale\":{said},\"mesh\":\"quic\",\"nodes\":4,\"deadline_seconds\":10.0,\
+                     \"data\":{{\"file\":\"a \\\"b\\\".txt\",\"bytes\":null}}}}"
+                )
+            );
+        }
+    }
+}

@@ -7,20 +7,23 @@ pub(super) struct Tick {
     pub(super) label: String,
 }
 
-/// More lines are a fence; fewer leave values between them to guesswork.
-const COUNT: std::ops::RangeInclusive<usize> = 4..=7;
+/// More lines are a fence; fewer leave values between them to guesswork. Where no set has so many, 4 must do.
+const COUNT: std::ops::RangeInclusive<usize> = 5..=7;
 
 /// First digits of the labels within each power of ten, the coarsest set first.
 const DIGITS: [&[f64]; 4] = [&[1.0], &[1.0, 3.0], &[1.0, 2.0, 5.0], &[1.0, 2.0, 3.0, 5.0, 7.0]];
 
 /// 4 to 7 round values from `low` to `high`, which are above 0 and at least a tenth apart.
 ///
-/// Over several decades they are evenly spaced in the logarithm (1, 2, 5, 10), below one in the value itself.
+/// Over powers of ten they are about evenly spaced in the logarithm (1, 2, 5, 10), within one in the value itself.
 pub(super) fn ticks(low: f64, high: f64) -> Vec<Tick> {
+    #[allow(clippy::cast_possible_truncation, reason = "an f64 has at most 324 powers of ten on either side")]
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let decades = (2..=last - first).rev().map(|every| powers(first, last, every, DIGITS[0]));
     let digits = DIGITS.into_iter().map(|digits| powers(first, last, 1, digits));
+    // Over more than a power of ten, even steps would leave its lower half bare.
     let even = (first - 4..=last)
+        .filter(|_| high / low < 10.0)
         .rev()
         .flat_map(|power| [5.0, 2.5, 2.0, 1.0].map(|digit| multiples(low, high, digit, power)));
     let mut fullest = Vec::new();
@@ -72,8 +75,8 @@ mod tests {
     fn labels_are_round_numbers() {
         assert_eq!(labels(0.04, 3.0), ["0.05", "0.1", "0.2", "0.5", "1", "2"]);
         assert_eq!(labels(2.2, 5.7), ["2.5", "3.0", "3.5", "4.0", "4.5", "5.0", "5.5"]);
-        assert_eq!(labels(0.95, 1.05), ["0.96", "0.98", "1.00", "1.02", "1.04"]);
-        assert_eq!(labels(1e-7, 2.0), ["1e-6", "1e-4", "0.01", "1"]);
+        assert_eq!(labels(0.95, 1.05), ["0.950", "0.975", "1.000", "1.025", "1.050"]);
+        assert_eq!(labels(1e-7, 2.0), ["1e-6", "0.0001", "0.01", "1"]);
     }
 
     #[test]
@@ -81,7 +84,7 @@ mod tests {
         for low in (0..2000).map(|index| 1e-6 * 1.011_f64.powi(index)) {
             for high in (0..120).map(|index| low * 1.1 * 1.2_f64.powi(index)) {
                 let ticks = ticks(low, high);
-                assert!(COUNT.contains(&ticks.len()), "{low} to {high}: {ticks:?}");
+                assert!((4..=7).contains(&ticks.len()), "{low} to {high}: {ticks:?}");
                 assert!(ticks.windows(2).all(|pair| pair[0].value < pair[1].value), "{ticks:?}");
                 assert!(ticks.windows(2).all(|pair| pair[0].label != pair[1].label), "{ticks:?}");
                 assert!(ticks.iter().all(|tick| (low..=high).contains(&tick.value)), "{ticks:?}");
