@@ -42,8 +42,9 @@ use report::Stopwatch;
 const SETTINGS: Tag = Tag(0);
 const SCALE: Tag = Tag(1);
 const GRADIENT: Tag = Tag(2);
-const PARAMETERS: Tag = Tag(3);
-const FINISH: Tag = Tag(4);
+const REFUSED: Tag = Tag(3);
+const PARAMETERS: Tag = Tag(4);
+const FINISH: Tag = Tag(5);
 
 /// What the gradient travels as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,6 +259,7 @@ impl Synchronizer {
         report.reset = matches!(self.codec, Codec::Loco { config, .. } if config.is_reset(step));
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         if report.skipped && self.nonfinite == NonFinite::Fail {
+            self.wait_for_all_to_see(step);
             return Err(SyncError::non_finite(step.get(), n, &report.nonfinite));
         }
 
@@ -286,6 +288,15 @@ impl Synchronizer {
         self.communicator.barrier(operation)?;
         self.communicator.close();
         Ok(self.communicator.stats())
+    }
+
+    /// Returns when every rank has the packets that this one has, or left because it had them: a caller that drops
+    /// everything at the error must not take its packets from a slower rank, which would then report another one.
+    fn wait_for_all_to_see(&mut self, step: Step) {
+        let operation = Operation { step: step.get(), tag: REFUSED };
+        if let Err(error) = self.communicator.barrier(operation) {
+            tracing::debug!(%error, "a rank left after a gradient that is not finite");
+        }
     }
 
     fn agree_on_scale(&mut self, step: Step, gradient: &[f32]) -> Result<(), SyncError> {

@@ -212,6 +212,25 @@ fn a_gradient_that_is_not_finite_is_the_same_error_on_every_rank_and_no_rank_tak
 }
 
 #[test]
+fn ranks_that_leave_at_a_gradient_that_is_not_finite_take_the_error_from_no_other_rank() {
+    // The more ranks, the surer that one is slower than another that has left already.
+    for _ in 0..20 {
+        let errors = fleet(7, |rank, communicator| {
+            let mut parameters = initial(5000);
+            let mut synchronizer = Synchronizer::new(communicator, config(fixed()), &parameters).unwrap();
+            let poisoned = [if rank == 3 { f32::NAN } else { 1.0 }; 5000];
+            synchronizer.step(&poisoned, 1, 0.1, &mut parameters).unwrap_err().to_string()
+        });
+        assert!(
+            errors
+                .iter()
+                .all(|error| error == "step 1: rank 3 has 5000 of 5000 gradient elements not finite"),
+            "{errors:?}"
+        );
+    }
+}
+
+#[test]
 fn a_step_that_is_skipped_leaves_parameters_and_optimizer_as_they_were() {
     let skipping = || Config { nonfinite: NonFinite::Skip, ..config(Codec::F32) };
     let run = |poison: bool| {
