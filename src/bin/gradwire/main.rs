@@ -10,6 +10,7 @@ mod failure;
 mod interrupt;
 mod keygen;
 mod mesa;
+mod milestone;
 mod node;
 mod rank;
 mod report;
