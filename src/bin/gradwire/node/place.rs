@@ -138,12 +138,13 @@ fn address(args: &Args, launch: Option<&Launch>) -> Result<Option<String>, Failu
         return Ok(None);
     };
     if !is_address(address, 1) {
-        let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let variable = ["GRADWIRE_RENDEZVOUS", "MASTER_ADDR"].into_iter().find(set);
-        let variable = variable.map_or_else(|| launch.source.to_string(), str::to_owned);
-        return Err(Failure::Usage(format!(
-            "{variable} makes {address:?} rank 0's address, HOST:PORT is needed"
-        )));
+        // GRADWIRE_RENDEZVOUS is checked where it is read.
+        return Err(Failure::Usage(match std::env::var("MASTER_ADDR") {
+            Ok(host) if !host.is_empty() => {
+                format!("MASTER_ADDR is {host:?}, a host name or IP address without a port is expected")
+            }
+            _ => format!("{} makes {address:?} rank 0's address, HOST:PORT is needed", launch.source),
+        }));
     }
     Ok(Some(address.clone()))
 }
