@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let note = plan.settle();
     let job = &plan.job;
     interrupt::watch()?;
-    let mut output = Output::create(Some(&folder::choose(args.out.as_deref())?))?;
+    let mut output = Output::create(&folder::choose(args.out.as_deref())?)?;
 
     let each = if plan.nodes == 1 { "node" } else { "nodes" };
     eprintln!(
