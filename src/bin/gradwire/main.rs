@@ -2,6 +2,7 @@
 //!
 //! Human output goes to stderr, results to stdout. Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
+mod agreement;
 mod args;
 mod backend;
 mod doctor;
@@ -9,6 +10,7 @@ mod event;
 mod failure;
 mod interrupt;
 mod keygen;
+mod life;
 mod mesa;
 mod milestone;
 mod node;

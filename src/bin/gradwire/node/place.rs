@@ -184,6 +184,9 @@ fn in_peers(path: &Path, error: &PeersError) -> Failure {
 
 /// Reads the identity; an error names the file, and what was mistaken for an identity.
 fn load_identity(path: &Path) -> Result<Identity, Failure> {
+    if path == Path::new("-") {
+        return super::parent::identity();
+    }
     Identity::load(path).map_err(|error| {
         let content = std::fs::File::open(path).and_then(|file| {
             let mut text = String::new();
