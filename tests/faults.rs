@@ -248,6 +248,17 @@ mod processes {
     }
 
     #[test]
+    fn a_node_that_is_stopped_before_all_have_joined_is_named() {
+        for rank in [0, 1] {
+            let run = Endless::joining(2, 1);
+            run.stop(&[rank]);
+            let line = failure(&run.end());
+            assert!(line.contains(&format!("rank {rank} ")) && line.contains("is stopped"), "{line}");
+            assert!(!line.contains("did not join"), "noticed before the others gave up: {line}");
+        }
+    }
+
+    #[test]
     fn every_stopped_node_is_named() {
         let run = Endless::running(1);
         run.stop(&[0, 2]);

@@ -107,11 +107,12 @@ impl Fleet {
     }
 
     /// Ranks whose process is still there, but has shown no life for `limit`, with the time it was silent. Until its
-    /// first sign of life, a process may take as long as it needs to be loaded.
+    /// first sign of life a process that is not known to be stopped may take as long as it needs to be loaded.
     pub(super) fn silent(&mut self, limit: Duration) -> Vec<(u32, Duration)> {
         self.members
             .iter_mut()
-            .filter(|member| member.spoke && member.heard.elapsed() > limit)
+            .filter(|member| member.heard.elapsed() > limit)
+            .filter(|member| member.spoke || is_stopped(member.process.id()))
             .filter_map(|member| member.poll().is_none().then(|| (member.rank, member.heard.elapsed())))
             .collect()
     }
