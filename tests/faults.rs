@@ -76,8 +76,8 @@ fn f32_does_not_care_for_a_scale() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
-/// Two nodes by hand, each with its identity from stdin and the second with an option of its own; their last lines.
-fn disagree(options: [&str; 2]) -> [String; 2] {
+#[test]
+fn nodes_take_their_identities_from_stdin_too() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let made = gradwire(&["keygen", "--world-size=2", "--out", run.to_str().unwrap()]).output().unwrap();
@@ -86,43 +86,23 @@ fn disagree(options: [&str; 2]) -> [String; 2] {
     let address = format!("127.0.0.1:{}", socket.local_addr().unwrap().port());
     drop(socket);
     let (rendezvous, bind) = (format!("--rendezvous={address}"), format!("--bind={address}"));
-    let base = ["node", "--identity=-", "--backend=cpu", "--steps=3", "--world-size=2", "--deadline=2"];
+    let base = ["node", "--identity=-", "--backend=cpu", "--steps=3", "--batch=8", "--world-size=2"];
     let place = [["--rank=0", &bind], ["--rank=1", "--bind=127.0.0.1:0"]];
     let nodes = [0, 1].map(|rank| {
         let identity = std::fs::File::open(run.join(format!("rank-{rank}.pem"))).unwrap();
-        gradwire(&[&base[..], &place[rank], &[&rendezvous, options[rank]]].concat())
+        gradwire(&[&base[..], &place[rank], &[&rendezvous]].concat())
             .stdin(identity)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap()
     });
-    nodes.map(|node| failure(&node.wait_with_output().unwrap()))
-}
-
-#[test]
-fn nodes_that_disagree_say_in_what_in_words() {
-    for (options, name, values) in [
-        (["--codec=loco", "--codec=f32"], "codec", ["loco with automatic scale", "f32"]),
-        (["--scale=-2", "--scale=5"], "codec", ["loco with scale 2^-2", "loco with scale 2^5"]),
-        (
-            ["--optimizer=sgd", "--optimizer=adamw"],
-            "optimizer",
-            [
-                "sgd with momentum 0.9, weight decay 0.01",
-                "adamw with beta1 0.9, beta2 0.999, epsilon 1e-8, weight decay 0.01",
-            ],
-        ),
-        (["--batch=8", "--batch=9"], "samples per rank and step", ["8", "9"]),
-    ] {
-        let lines = disagree(options);
-        for (own, line) in lines.iter().enumerate() {
-            let other = 1 - own;
-            let (theirs, ours) = (values[other], values[own]);
-            let seen = format!("rank {other} has {name} \"{theirs}\", ours is \"{ours}\"");
-            assert!(line.contains(&seen), "{line}");
-        }
+    for node in nodes {
+        let output = node.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
+    let none = gradwire(&[&base[..], &["--rank=0", &rendezvous]].concat()).output().unwrap();
+    assert!(failure(&none).contains("stdin: no certificate in the identity"), "{none:?}");
 }
 
 /// What becomes of processes needs /proc to look at.
@@ -185,7 +165,8 @@ mod processes {
         }
 
         fn stop(&self, ranks: &[usize]) {
-            ranks.iter().for_each(|rank| signal("-STOP", self.nodes[*rank]));
+            let nodes: Vec<u32> = ranks.iter().map(|rank| self.nodes[*rank]).collect();
+            signal("-STOP", &nodes);
         }
 
         /// Waits for the end; the nodes must be gone by then. A minute at most: less than a deadline of an hour.
@@ -226,15 +207,17 @@ mod processes {
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
     }
 
-    fn signal(name: &str, id: u32) {
-        let sent = Command::new("kill").args([name, &id.to_string()]).status().unwrap();
-        assert!(sent.success(), "{name} to {id}");
+    /// To all of them at once.
+    fn signal(name: &str, ids: &[u32]) {
+        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+        let sent = Command::new("kill").arg(name).args(&ids).status().unwrap();
+        assert!(sent.success(), "{name} to {ids:?}");
     }
 
     #[test]
     fn a_killed_node_is_named_with_its_signal_whatever_the_deadline() {
         let run = Endless::running(3600);
-        signal("-KILL", run.nodes[2]);
+        signal("-KILL", &[run.nodes[2]]);
         let line = failure(&run.end());
         assert!(line.contains("rank 2") && line.contains("SIGKILL"), "{line}");
     }
@@ -279,16 +262,14 @@ mod processes {
     fn a_stop_that_is_shorter_than_the_deadline_does_no_harm() {
         let mut run = Endless::running(3);
         run.stop(&[0, 1, 2]);
-        signal("-STOP", run.parent.id());
+        signal("-STOP", &[run.parent.id()]);
         // The parent's own stop is longer than any deadline, and must not be taken for the silence of its nodes.
-        for id in &run.nodes {
-            signal("-CONT", *id);
-        }
+        signal("-CONT", &run.nodes);
         std::thread::sleep(Duration::from_secs(5));
-        signal("-CONT", run.parent.id());
+        signal("-CONT", &[run.parent.id()]);
         std::thread::sleep(Duration::from_secs(2));
         assert!(run.parent.try_wait().unwrap().is_none(), "the run goes on");
-        signal("-INT", run.parent.id());
+        signal("-INT", &[run.parent.id()]);
         assert!(failure(&run.end()).contains("interrupted"));
     }
 
@@ -296,7 +277,7 @@ mod processes {
     fn a_node_that_is_killed_before_all_have_joined_ends_the_run_whatever_the_deadline() {
         for rank in [0, 1] {
             let run = Endless::joining(2, 3600);
-            signal("-KILL", run.nodes[rank]);
+            signal("-KILL", &[run.nodes[rank]]);
             let line = failure(&run.end());
             assert!(line.contains(&format!("rank {rank}")) && line.contains("SIGKILL"), "{line}");
         }
@@ -316,7 +297,7 @@ mod processes {
     fn a_node_that_is_interrupted_tells_the_others() {
         for (name, rank) in [("-TERM", 1), ("-INT", 0)] {
             let run = Endless::running(3600);
-            signal(name, run.nodes[rank]);
+            signal(name, &[run.nodes[rank]]);
             let line = failure(&run.end());
             assert!(line.contains(&format!("rank {rank} was interrupted")), "{line}");
         }
@@ -326,7 +307,7 @@ mod processes {
     fn an_interrupt_ends_every_node() {
         for name in ["-INT", "-TERM"] {
             let run = Endless::running(1);
-            signal(name, run.parent.id());
+            signal(name, &[run.parent.id()]);
             let line = failure(&run.end());
             assert!(line.contains("interrupted"), "{line}");
         }
@@ -335,7 +316,7 @@ mod processes {
     #[test]
     fn nodes_end_when_their_parent_is_killed_and_no_key_stays_behind() {
         for mut run in [Endless::running(1), Endless::joining(2, 1)] {
-            signal("-KILL", run.parent.id());
+            signal("-KILL", &[run.parent.id()]);
             run.parent.wait().unwrap();
             for &node in &run.nodes {
                 until("the end of a node without a parent", || !is_alive(node));

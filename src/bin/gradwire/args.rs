@@ -40,6 +40,7 @@ pub(crate) enum CodecName {
 pub(crate) enum BackendName {
     /// A hardware GPU if there is one, else the CPU.
     Auto,
+    /// The CPU functions, which define every bit.
     Cpu,
     /// An adapter, a software one if there is no other.
     Gpu,

@@ -2,7 +2,6 @@
 //!
 //! Human output goes to stderr, results to stdout. Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
-mod agreement;
 mod args;
 mod backend;
 mod doctor;

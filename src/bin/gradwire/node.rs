@@ -8,14 +8,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gradwire::transport::quic::{Config, JoinError, QuicMesh};
+use gradwire::transport::quic::{Agreement, Config, JoinError, QuicMesh};
 use gradwire::transport::{Communicator, Limits, Rank};
 
-use crate::args::{BackendName, CodecName, Job, TrainingArgs, name_of};
+use crate::args::{BackendName, CodecName, Job, ScaleArg, TrainingArgs, name_of};
 use crate::event::{Event, Fault};
 use crate::failure::Failure;
 use crate::task::Task;
-use crate::{agreement, backend, interrupt, rank};
+use crate::{backend, interrupt, rank};
 use place::Place;
 use teller::Teller;
 
@@ -194,8 +194,33 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
     }
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join_timeout);
-    config.agreements = agreement::all(job, args.codec, task);
+    config.agreements = agreements(job, args.codec, task);
     config
+}
+
+/// What makes runs different: if two ranks differ in one of these, neither trains what its user asked for. Constants
+/// (the codec's decay, the optimizer's moments, the order of the data) are the version's. The first difference is
+/// reported: what explains others comes first.
+fn agreements(job: &Job, codec: CodecName, task: &dyn Task) -> Vec<Agreement> {
+    let codec = match (codec, job.scale) {
+        (CodecName::F32, _) => name_of(codec),
+        (CodecName::Loco, ScaleArg::Auto) => format!("{}, scale auto", name_of(codec)),
+        (CodecName::Loco, ScaleArg::Log2(log2)) => format!("{}, scale 2^{log2}", name_of(codec)),
+    };
+    let optimizer = format!("{}, weight decay {}", name_of(job.optimizer_name), job.weight_decay);
+    vec![
+        Agreement::new("gradwire version", env!("CARGO_PKG_VERSION")),
+        Agreement::new("task", name_of(job.task)),
+        Agreement::new("model layout", blake3::Hash::from(task.layout().hash()).to_hex().as_str()),
+        Agreement::new("data", task.data()),
+        Agreement::new("codec", codec),
+        Agreement::new("optimizer", optimizer),
+        Agreement::new("peak learning rate", job.learning_rate.to_string()),
+        Agreement::new("number of steps", job.steps.to_string()),
+        // Each rank finds its part of the data by the others' sizes.
+        Agreement::new("samples per rank and step", job.batch.to_string()),
+        Agreement::new("seed", job.seed.to_string()),
+    ]
 }
 
 fn port_of(address: &str) -> Option<u16> {

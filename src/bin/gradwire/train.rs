@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let note = plan.settle();
     let job = &plan.job;
     interrupt::watch()?;
-    let mut output = Output::create(Some(&folder::choose(args.out.as_deref())?))?;
+    let mut output = Output::create(&folder::choose(args.out.as_deref())?)?;
 
     let each = if plan.nodes == 1 { "node" } else { "nodes" };
     eprintln!(
@@ -231,20 +231,22 @@ fn run_codec(
     tally.finish()
 }
 
-/// What a reader of the report may want to know and cannot see in its figures.
-fn settings(args: &Args, plan: &Plan) -> Vec<(&'static str, String)> {
+/// What repeats the runs.
+fn settings(args: &Args, plan: &Plan) -> crate::report::Settings {
     let job = &plan.job;
-    let mut settings = vec![
-        ("nodes", plan.nodes.to_string()),
-        ("mesh", name_of(args.mesh)),
-        ("batch", format!("{} samples per rank", job.batch)),
-        ("optimizer", name_of(job.optimizer_name)),
-        ("peak learning rate", job.learning_rate.to_string()),
-        ("weight decay", job.weight_decay.to_string()),
-        ("deadline", format!("{} s of silence", job.silence.as_secs_f64())),
-    ];
-    if let Some(path) = &job.data {
-        settings.push(("data", path.display().to_string()));
+    let data = job.data.as_deref().map(|path| crate::report::DataFile {
+        file: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        bytes: std::fs::metadata(path).ok().map(|metadata| metadata.len()),
+    });
+    crate::report::Settings {
+        batch: job.batch,
+        learning_rate: job.learning_rate,
+        optimizer: name_of(job.optimizer_name),
+        weight_decay: job.weight_decay,
+        scale: job.scale,
+        mesh: name_of(args.mesh),
+        nodes: plan.nodes,
+        deadline_seconds: job.silence.as_secs_f64(),
+        data,
     }
-    settings
 }

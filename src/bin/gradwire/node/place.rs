@@ -4,7 +4,8 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use gradwire::transport::launch::Launch;
-use gradwire::transport::quic::{Identity, IdentityError, Peers, PeersError, Rendezvous};
+use gradwire::transport::quic::identity::MAX_IDENTITY_BYTES;
+use gradwire::transport::quic::{Identity, Peers, PeersError, Rendezvous};
 use gradwire::transport::world::MAX_WORLD_SIZE;
 use gradwire::transport::{Rank, World};
 
@@ -138,12 +139,13 @@ fn address(args: &Args, launch: Option<&Launch>) -> Result<Option<String>, Failu
         return Ok(None);
     };
     if !is_address(address, 1) {
-        let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let variable = ["GRADWIRE_RENDEZVOUS", "MASTER_ADDR"].into_iter().find(set);
-        let variable = variable.map_or_else(|| launch.source.to_string(), str::to_owned);
-        return Err(Failure::Usage(format!(
-            "{variable} makes {address:?} rank 0's address, HOST:PORT is needed"
-        )));
+        // GRADWIRE_RENDEZVOUS is checked where it is read.
+        return Err(Failure::Usage(match std::env::var("MASTER_ADDR") {
+            Ok(host) if !host.is_empty() => {
+                format!("MASTER_ADDR is {host:?}, a host name or IP address without a port is expected")
+            }
+            _ => format!("{} makes {address:?} rank 0's address, HOST:PORT is needed", launch.source),
+        }));
     }
     Ok(Some(address.clone()))
 }
@@ -188,12 +190,9 @@ fn load_identity(path: &Path) -> Result<Identity, Failure> {
         return super::parent::identity();
     }
     Identity::load(path).map_err(|error| {
-        let content = std::fs::File::open(path).and_then(|file| {
-            let mut text = String::new();
-            std::io::Read::read_to_string(&mut std::io::Read::take(file, 1 << 16), &mut text)?;
-            Ok(text)
-        });
-        let content = content.unwrap_or_default();
+        // A regular file only: a pipe would keep us waiting.
+        let small = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_IDENTITY_BYTES);
+        let content = small.then(|| std::fs::read_to_string(path).ok()).flatten().unwrap_or_default();
         // Before its permissions: ca.pem is for everyone to read, and making it private would not help.
         if content.contains("BEGIN CERTIFICATE") && !content.contains("PRIVATE KEY") {
             return Failure::Usage(format!(
@@ -201,10 +200,8 @@ fn load_identity(path: &Path) -> Result<Identity, Failure> {
                 path.display()
             ));
         }
-        match error {
-            IdentityError::File { .. } | IdentityError::Exposed { .. } => Failure::work(error),
-            _ => Failure::file(path, error),
-        }
+        let text = error.to_string();
+        if text.contains(&path.display().to_string()) { Failure::Work(text) } else { Failure::file(path, text) }
     })
 }
 

@@ -58,7 +58,7 @@ impl Teller {
             world_size: world.size(),
             codec: name_of(args.codec),
             steps: job.steps,
-            output: args.out.as_deref().map(|folder| Output::create(Some(folder))).transpose()?,
+            output: args.out.as_deref().map(Output::create).transpose()?,
             // The other ranks tell their own users.
             tally: Tally::new(job.codec(args.codec), 1),
             resets: 0,
