@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gradwire::transport::launch::Launch;
+use gradwire::transport::launch::{Known, Launch};
 use gradwire::transport::quic::{Agreement, Config, Identity, Peers, QuicMesh, Rendezvous};
 use gradwire::transport::{Communicator, Limits, Rank, World};
 
@@ -173,7 +173,12 @@ fn place(args: &Args) -> Result<Place, Failure> {
     let launch = if complete {
         None
     } else {
-        Launch::from_environment(|name| std::env::var(name).ok())
+        let known = Known {
+            rank: args.rank,
+            world_size: args.world_size,
+            rendezvous: args.rendezvous.is_some() || args.peers.is_some(),
+        };
+        Launch::from_environment(known, |name| std::env::var(name).ok())
             .map_err(|error| Failure::Usage(error.to_string()))?
     };
     let missing = |option: &str| {
