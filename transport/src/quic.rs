@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod bind;
 mod close;
 mod config;
 mod endpoint;
@@ -64,12 +65,13 @@ impl QuicMesh {
     ///
     /// # Errors
     ///
-    /// If an option is outside its range, the identity unusable or of another rank, or the port in use.
+    /// At once, on every rank: if an option is outside its range, the identity unusable or of another rank, the
+    /// rendezvous no address ([`JoinError::Address`]), or the port in use.
     pub fn bind(config: Config) -> Result<Pending, JoinError> {
         config.validate()?;
         let hello = Hello::new(&config.world, &config.agreements)?;
         let driver = Driver::bind(&config)?;
-        let local = driver.local_addr().map_err(|source| JoinError::Bind { address: config.bind, source })?;
+        let local = driver.local_addr().map_err(JoinError::Thread)?;
         Ok(Pending { driver, config, hello, local })
     }
 }

@@ -47,8 +47,8 @@ pub(crate) struct Args {
     /// TOML file with every rank's address: [[peer]] entries with rank and address.
     #[arg(long, value_name = "FILE")]
     peers: Option<PathBuf>,
-    /// UDP address to listen on; port 0 lets the system choose [default: 0.0.0.0 and, on rank 0 or with --peers, the
-    /// port that the others are told].
+    /// UDP address to listen on; port 0 lets the system choose [default: all addresses of the
+    /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
     /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order.
@@ -209,17 +209,10 @@ fn mesh_config(
     task: &dyn Task,
 ) -> Result<Config, Failure> {
     let identity = Identity::load(&args.identity).map_err(Failure::work)?;
-    let (rendezvous, told) = match (rendezvous, &args.peers) {
-        (_, Some(path)) => {
-            let peers = Peers::load(path, world.size()).map_err(Failure::work)?;
-            let own = peers.addresses().get(world.rank().index()).cloned();
-            (Rendezvous::Peers(peers), own)
-        }
-        (Some(address), None) => {
-            let own = (world.rank() == Rank(0)).then(|| address.to_owned());
-            (Rendezvous::Address(address.to_owned()), own)
-        }
-        (None, None) if world.size() == 1 => (Rendezvous::Address(String::new()), None),
+    let rendezvous = match (rendezvous, &args.peers) {
+        (_, Some(path)) => Rendezvous::Peers(Peers::load(path, world.size()).map_err(Failure::work)?),
+        (Some(address), None) => Rendezvous::Address(address.to_owned()),
+        (None, None) if world.size() == 1 => Rendezvous::Address(String::new()),
         (None, None) => {
             return Err(Failure::Usage(format!(
                 "no way to find the other {} ranks: --rendezvous HOST:PORT or --peers FILE is needed",
@@ -228,11 +221,7 @@ fn mesh_config(
         }
     };
     let mut config = Config::new(identity, world, rendezvous);
-    if let Some(bind) = args.bind {
-        config.bind = bind;
-    } else if let Some(port) = told.as_deref().and_then(port_of) {
-        config.bind.set_port(port);
-    }
+    config.bind = args.bind;
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join);
     let layout = task.layout();
@@ -247,10 +236,6 @@ fn mesh_config(
         Agreement::new("seed", job.seed.to_string()),
     ];
     Ok(config)
-}
-
-fn port_of(address: &str) -> Option<u16> {
-    address.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
 }
 
 /// Ends this process when its parent does, however that ends: the pipe then closes.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::identity::IdentityError;
 use super::peers::PeersError;
+use crate::address::AddressError;
 use crate::error::Abort;
 use crate::world::Rank;
 
@@ -21,8 +22,8 @@ pub enum JoinError {
         /// What the system said.
         source: io::Error,
     },
-    /// The thread of the endpoint could not be started.
-    #[error("cannot start the endpoint's thread: {0}")]
+    /// The endpoint on the socket, or its thread, could not be started.
+    #[error("cannot start the endpoint: {0}")]
     Thread(io::Error),
     /// The own identity.
     #[error(transparent)]
@@ -30,6 +31,9 @@ pub enum JoinError {
     /// The peers file.
     #[error(transparent)]
     Peers(#[from] PeersError),
+    /// The rendezvous is no address.
+    #[error("rendezvous {0}")]
+    Address(#[from] AddressError),
     /// An option is outside its range.
     #[error("{option} is {value}, must be {range}")]
     Option {
@@ -130,7 +134,10 @@ pub enum JoinError {
         reason: String,
     },
     /// A peer gave up joining and said why.
-    #[error("{abort} (rank {by} says so, while joining)")]
+    #[error("{abort} ({}while joining)", match abort.culprit == Some(*by) {
+        true => String::new(),
+        false => format!("rank {by} says so, "),
+    })]
     Aborted {
         /// Who told us.
         by: Rank,
@@ -176,6 +183,7 @@ impl JoinError {
             | Self::Thread(_)
             | Self::Identity(_)
             | Self::Peers(_)
+            | Self::Address(_)
             | Self::Option { .. } => None,
         }
     }

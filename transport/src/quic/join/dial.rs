@@ -94,7 +94,9 @@ async fn resolve(endpoint: &Endpoint, name: &str, attempt: usize) -> Result<Sock
     let found = tokio::task::spawn_blocking(move || owned.to_socket_addrs().map(Vec::from_iter));
     let found = found.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     let ipv6 = endpoint.local_addr().is_ok_and(|local| local.is_ipv6());
-    let usable: Vec<_> = found.into_iter().filter(|address| ipv6 || address.is_ipv4()).collect();
+    let mut usable: Vec<_> = found.into_iter().filter(|address| ipv6 || address.is_ipv4()).collect();
+    // A name such as localhost has both, and a rank 0 that was told where to listen often only IPv4.
+    usable.sort_by_key(SocketAddr::is_ipv6);
     match usable.len() {
         0 => Err("only IPv6 addresses, and this node listens on IPv4".into()),
         count => Ok(usable[attempt % count]),
