@@ -37,12 +37,13 @@ mod link;
 mod mesh;
 mod peers;
 mod reset;
+mod seats;
 mod table;
 mod tls;
 
 use std::net::SocketAddr;
 
-pub use config::{Config, MAX_MTU, Rendezvous, Tuning};
+pub use config::{Config, MAX_MTU, Rendezvous, Tuning, Waiting};
 pub use error::JoinError;
 pub use hello::{Agreement, MAX_AGREEMENT_BYTES, MAX_AGREEMENTS};
 pub use identity::{Authority, Identity, IdentityError, keygen};
@@ -88,7 +89,8 @@ impl Pending {
     /// # Errors
     ///
     /// At the deadline, with the ranks that are missing; at once, if a member of the run disagrees with this
-    /// node, which both sides then report. Whoever is no member is ignored.
+    /// node, which both sides then report, and up to 2 s later, because those that call late are told too. Whoever
+    /// is no member is ignored.
     pub fn join(self) -> Result<QuicMesh, JoinError> {
         let Self { driver, config, hello, .. } = self;
         let joining = join::join(driver.endpoint.clone(), config.clone(), hello);

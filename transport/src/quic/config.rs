@@ -1,6 +1,8 @@
 //! What a node needs to know to join.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::JoinError;
@@ -29,6 +31,31 @@ pub enum Rendezvous {
     Peers(Peers),
 }
 
+/// Who is told whom a node waits for while it joins: `missing`, in order (at least the first 64), and for how long it
+/// has waited. Called about every 5 s, on the thread that carries the mesh: print, and return.
+#[derive(Clone)]
+pub struct Waiting(Arc<Callback>);
+
+type Callback = dyn Fn(&[Rank], Duration) + Send + Sync;
+
+impl Waiting {
+    /// Calls `callback` with the missing ranks.
+    #[must_use]
+    pub fn new(callback: impl Fn(&[Rank], Duration) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
+    }
+
+    pub(super) fn tell(&self, missing: &[Rank], waited: Duration) {
+        (self.0)(missing, waited);
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
+}
+
 /// How a node joins, and what it allows its peers.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -49,6 +76,8 @@ pub struct Config {
     pub silence: Duration,
     /// How long to wait until all ranks are connected, at most 30 days. Default: 60 s.
     pub join: Duration,
+    /// Who is told whom this node waits for. Default: nobody.
+    pub waiting: Option<Waiting>,
     /// Windows and limits.
     pub tuning: Tuning,
 }
@@ -97,6 +126,7 @@ impl Config {
             agreements: Vec::new(),
             silence: Duration::from_secs(10),
             join: Duration::from_secs(60),
+            waiting: None,
             tuning: Tuning::default(),
         }
     }

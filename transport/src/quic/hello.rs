@@ -82,8 +82,10 @@ pub(super) enum HelloError {
 pub(super) enum Verdict {
     Yes,
     No(String),
-    /// This rank is connected already.
+    /// This rank is connected already, by a process that may have just died.
     Duplicate,
+    /// This rank is connected already, by a process that has been heard since this one called.
+    Alive,
 }
 
 impl Hello {
@@ -195,6 +197,7 @@ impl Verdict {
         match self {
             Self::Yes => vec![1],
             Self::Duplicate => vec![2],
+            Self::Alive => vec![3],
             Self::No(reason) => {
                 let mut out = vec![0];
                 put(&mut out, clip(reason, MAX_REASON));

@@ -265,7 +265,10 @@ fn the_second_process_of_a_rank_is_turned_away_and_the_world_comes_up() {
         twins.into_iter().map(|twin| twin.join().unwrap()).partition(Result::is_ok);
     assert_eq!((joined.len(), refused.len()), (1, 1));
     for error in refused.into_iter().filter_map(Result::err) {
-        assert_eq!(error.to_string(), "rank 1 has joined already, rank 0 says: is it running twice?");
+        assert_eq!(
+            error.to_string(),
+            "rank 1 has joined already, rank 0 says: is it running twice, or was it started again?"
+        );
     }
     let (third, leader) = (third.join().unwrap(), leader.join().unwrap());
     assert!(third.is_ok() && leader.is_ok(), "{:?}, {:?}", third.err(), leader.err());

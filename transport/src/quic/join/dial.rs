@@ -20,6 +20,9 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Between two attempts of a process whose rank is taken: there is nothing to see more often.
+const TAKEN_PAUSE: Duration = Duration::from_millis(500);
+
 pub(super) enum Address {
     Name(String),
     Known(SocketAddr),
@@ -41,7 +44,7 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
             Err(error) => {
                 let reason = error.to_string();
                 let _ = notes.send(Note::Trouble(error));
-                Err(Unheard::Dropped(reason))
+                Err(Unheard::Silent(reason))
             }
         };
         let note = match result {
@@ -49,14 +52,22 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
             Err(Unheard::Fatal(error)) => Note::Fatal(error),
             // Most often a process of this rank that has just died: it counts until its silence is noticed.
             Err(unheard) => {
+                let mut pause = PAUSE;
                 match unheard {
-                    Unheard::Dropped(reason) => tracing::debug!(%rank, reason, attempt, "not connected yet"),
-                    _ => {
+                    Unheard::Silent(reason) => tracing::debug!(%rank, reason, attempt, "no answer yet"),
+                    Unheard::Dropped(reason) => {
+                        tracing::debug!(%rank, reason, attempt, "not connected yet");
+                        let _ = notes.send(Note::Heard(rank, reason));
+                    }
+                    Unheard::Duplicate | Unheard::Fatal(_) => {
                         taken.get_or_insert_with(Instant::now);
+                        pause = TAKEN_PAUSE;
+                        let reason = format!("rank {} has joined already", common.world.rank());
+                        let _ = notes.send(Note::Heard(rank, reason));
                     }
                 }
                 if taken.is_none_or(|since| since.elapsed() < common.silence * 13 / 10) {
-                    sleep(PAUSE).await;
+                    sleep(pause).await;
                     continue;
                 }
                 Note::Fatal(JoinError::DuplicateRank { rank: common.world.rank(), by: rank })
@@ -73,7 +84,7 @@ async fn attempt_at(common: &Common, rank: Rank, target: SocketAddr) -> Result<G
         Unheard::Fatal(JoinError::Resolve { rank, address, reason })
     })?;
     let connection = match timeout(ATTEMPT, connecting).await {
-        Err(_) => return Err(Unheard::Dropped(format!("no answer from {target} within {ATTEMPT:.0?}"))),
+        Err(_) => return Err(Unheard::Silent(format!("no answer from {target} within {ATTEMPT:.0?}"))),
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
             return Err(match greet::unauthenticated(&error) {
