@@ -1,19 +1,26 @@
 //! The binary from outside: exit statuses, messages, what `--json` prints, and that no process stays behind.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cli/node.rs"]
+mod node;
+/// What becomes of processes needs /proc to look at.
+#[cfg(target_os = "linux")]
+#[path = "cli/processes.rs"]
+mod processes;
+
 use std::fs;
-use std::net::UdpSocket;
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 fn gradwire(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gradwire"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
-    for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"] {
-        command.env_remove(name);
+    let launchers = ["RANK", "WORLD_SIZE", "MASTER_", "GRADWIRE_", "SLURM_", "OMPI_", "JOB_COMPLETION_INDEX"];
+    for (name, _) in std::env::vars_os() {
+        if launchers.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
     }
     command
 }
@@ -33,10 +40,6 @@ fn one_line(output: &Output) -> String {
     text
 }
 
-fn free_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// A short training on the CPU of 3 nodes into `folder`, plus `more`.
 fn short<'a>(folder: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let base = ["train", "--nodes=3", "--steps=4", "--batch=8", "--backend=cpu", "--out", folder];
@@ -53,7 +56,15 @@ fn wrong_usage_ends_with_2_and_one_line_with_both_numbers() {
         (&["train", "--deadline", "0"], &["--deadline is 0 s", "0.1 to 3600"]),
         (&["train", "--nodes=256", "--batch=65536"], &["16777216", "2097152"]),
         (&["node", "--identity=x", "--rank=3", "--world-size=2"], &["rank 3", "world size 2"]),
-        (&["node", "--identity=x"], &["--rank"]),
+        (&["train", "--compare=loco"], &["--compare loco", "--codec loco", "--compare none"]),
+        (&["train", "--compare=f32", "--codec=f32"], &["--compare f32", "--codec f32"]),
+        (&["node", "--identity=x"], &["--world-size"]),
+        (
+            &["node", "--identity=x", "--world-size=2", "--rendezvous=127.0.0.1"],
+            &[r#"--rendezvous needs HOST:PORT, got "127.0.0.1""#],
+        ),
+        (&["node", "--identity=x", "--world-size=2", "--rendezvous=127.0.0.1:0"], &["127.0.0.1:0"]),
+        (&["node", "--identity=x", "--peers=no-such.toml"], &["no-such.toml", "o such file"]),
     ] {
         let output = output(args);
         let line = one_line(&output);
@@ -74,10 +85,15 @@ fn options_that_the_parser_refuses_end_with_2() {
         &["train", "--scale", "65"],
         &["train", "--steps", "0"],
         &["train", "--batch", "0"],
+        &["train", "--backend", "cuda"],
+        &["node", "--identity=x", "--join-timeout=0"],
         &["keygen", "--out", "x", "--world-size", "0"],
         &["node", "--rank", "0", "--world-size", "1"],
     ] {
-        assert_eq!(output(args).status.code(), Some(2), "{args:?}");
+        let output = output(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        // `cuda` is not a misspelt `cpu`.
+        assert!(!text(&output.stderr).contains("similar value"), "{args:?}: {}", text(&output.stderr));
     }
 }
 
@@ -138,8 +154,8 @@ fn processes_and_threads_end_with_the_same_parameters_and_one_json_object() {
 
 #[test]
 fn a_seed_repeats_to_the_bit_and_another_one_does_not() {
-    let folder = tempfile::tempdir().unwrap();
     let hash = |seed: &str| {
+        let folder = tempfile::tempdir().unwrap();
         let output = output(&short(folder.path().to_str().unwrap(), &["--json", "--compare=none", seed]));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         report["runs"][0]["parameters_blake3"].clone()
@@ -175,208 +191,102 @@ fn keygen_writes_identities_for_their_owner_alone_and_never_over_others() {
         assert_eq!(std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o777, 0o600);
         assert!(meta.len() > 500);
     }
-    let again = output(&args);
+    for half_gone in [false, true] {
+        let again = output(&args);
+        assert_eq!(again.status.code(), Some(1));
+        let line = one_line(&again);
+        assert!(line.contains("run already holds identities") && line.contains("another --out"), "{line}");
+        if half_gone {
+            assert!(!run.join("ca.pem").exists(), "no new authority beside old identities");
+        } else {
+            fs::remove_file(run.join("ca.pem")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_table_and_the_path_go_to_stdout_and_the_course_to_stderr() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let output = output(&short(out.to_str().unwrap(), &["--mesh=memory"]));
+    let (result, course) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{course}");
+    assert!(result.contains("accuracy") && !course.contains("accuracy"), "{result}{course}");
+    assert_eq!(result.lines().last(), out.join("report.html").to_str());
+    for codec in ["loco", "f32"] {
+        for step in 1..=4 {
+            assert!(course.contains(&format!("{codec}: step {step} of 4, loss ")), "{course}");
+        }
+    }
+}
+
+#[test]
+fn a_run_is_not_written_over_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = short(folder.path().to_str().unwrap(), &["--mesh=memory", "--compare=none"]);
+    assert_eq!(output(&args).status.code(), Some(0));
+    let read = || fs::read(folder.path().join("report.json")).unwrap();
+    let report = read();
+    let again = output(&[&args[..], &["--seed=1"]].concat());
     assert_eq!(again.status.code(), Some(1));
-    one_line(&again);
-}
-
-/// Identities of 2 ranks in `folder`, and the arguments of a short run of each.
-fn two_nodes(folder: &Path) -> [Vec<String>; 2] {
-    let run = folder.join("run");
-    let made = output(&["keygen", "--world-size=2", "--out", run.to_str().unwrap()]);
-    assert!(made.status.success(), "{}", text(&made.stderr));
-    let port = free_port();
-    [0, 1].map(|rank| {
-        let identity = run.join(format!("rank-{rank}.pem"));
-        let mut args = vec!["node".to_owned(), format!("--identity={}", identity.display())];
-        args.extend(["--backend=cpu", "--steps=3", "--batch=8", "--deadline=2", "--json"].map(str::to_owned));
-        args.push(format!("--rendezvous=127.0.0.1:{port}"));
-        if rank == 0 {
-            args.push(format!("--bind=127.0.0.1:{port}"));
-        }
-        args
-    })
-}
-
-fn start(args: &[String], environment: &[(&str, &str)]) -> Child {
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    gradwire(&args)
-        .envs(environment.iter().copied())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    let line = one_line(&again);
+    assert!(line.contains("already holds a run; choose another --out"), "{line}");
+    assert_eq!(read(), report);
 }
 
 #[test]
-fn two_nodes_by_hand_end_with_the_same_parameters() {
+fn the_default_folder_is_a_new_one_for_each_run() {
     let folder = tempfile::tempdir().unwrap();
-    let [zero, one] = two_nodes(folder.path());
-    // One told by options, one by torchrun's environment.
-    let zero = start(&[zero, vec!["--rank=0".into(), "--world-size=2".into()]].concat(), &[]);
-    let one = start(&one, &[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "x"), ("MASTER_PORT", "1")]);
-    let outputs = [zero, one].map(|node| node.wait_with_output().unwrap());
-    let hashes = outputs.each_ref().map(|output| {
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        report["parameters_blake3"].clone()
-    });
-    assert_eq!(hashes[0], hashes[1]);
-    assert!(text(&outputs[1].stderr).contains("torchrun"), "{}", text(&outputs[1].stderr));
+    let args = ["train", "--nodes=1", "--steps=1", "--batch=1", "--mesh=memory", "--compare=none"];
+    let runs: Vec<Child> = (0..3)
+        .map(|_| {
+            gradwire(&args)
+                .current_dir(folder.path())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let mut pages: Vec<String> = runs
+        .into_iter()
+        .map(|run| text(&run.wait_with_output().unwrap().stdout).lines().last().unwrap().to_owned())
+        .collect();
+    pages.sort();
+    pages.dedup();
+    assert_eq!(pages.len(), 3, "{pages:?}");
+    assert!(pages.iter().all(|page| folder.path().join(page).exists()), "{pages:?}");
 }
 
 #[test]
-fn nodes_that_disagree_end_with_1_and_name_what_differs() {
-    for (option, word) in [("--codec=f32", "codec"), ("--seed=9", "seed"), ("--steps=4", "steps")] {
-        let folder = tempfile::tempdir().unwrap();
-        let [mut zero, mut one] = two_nodes(folder.path());
-        zero.extend(["--rank=0".to_owned(), "--world-size=2".to_owned()]);
-        one.extend(["--rank=1".to_owned(), "--world-size=2".to_owned()]);
-        one.retain(|arg| !arg.starts_with(option.split('=').next().unwrap()));
-        one.push(option.to_owned());
-        for (node, other) in [start(&zero, &[]), start(&one, &[])].into_iter().zip(["rank 1", "rank 0"]) {
-            let output = node.wait_with_output().unwrap();
-            let told = text(&output.stderr);
-            let line = told.lines().last().unwrap();
-            assert_eq!(output.status.code(), Some(1), "{told}");
-            assert!(line.starts_with("error: ") && line.contains(other) && line.contains(word), "{told}");
-        }
-    }
-}
-
-#[test]
-fn an_identity_that_is_missing_or_of_another_rank_ends_with_1() {
+fn a_rank_that_falls_back_to_the_cpu_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let [zero, _] = two_nodes(folder.path());
-    let other = start(&[zero.clone(), vec!["--rank=1".into(), "--world-size=2".into()]].concat(), &[]);
-    let output = other.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let line = one_line(&output);
-    assert!(line.contains("rank 0") && line.contains("rank 1"), "{line}");
-
-    fs::remove_file(folder.path().join("run/rank-0.pem")).unwrap();
-    let output = start(&[zero, vec!["--rank=0".into(), "--world-size=2".into()]].concat(), &[])
-        .wait_with_output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(one_line(&output).contains("rank-0.pem"));
+    let more = ["--backend=auto,cpu,auto", "--adapter=no such adapter", "--mesh=memory", "--compare=none"];
+    let mut args = short(folder.path().to_str().unwrap(), &more);
+    args.retain(|arg| *arg != "--backend=cpu");
+    let output = output(&args);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("ranks 0, 2: backend auto: "), "{told}");
 }
 
-/// What becomes of processes needs /proc to look at.
-#[cfg(target_os = "linux")]
-mod processes {
-    use super::*;
-
-    /// A training that would take hours, with its nodes by rank.
-    struct Endless {
-        parent: Child,
-        nodes: Vec<u32>,
-        // Holds the output until the end of the test.
-        _folder: tempfile::TempDir,
+#[test]
+fn verify_has_vectors_of_its_own_and_takes_only_vectors() {
+    let built_in = output(&["verify", "--json"]);
+    assert_eq!(built_in.status.code(), Some(0), "{}", text(&built_in.stderr));
+    let report: Value = serde_json::from_slice(&built_in.stdout).unwrap();
+    assert_eq!(report["file"], "built in");
+    for row in report["results"].as_array().unwrap() {
+        assert!(row["cases"].as_u64().unwrap() > 0 && row["different"] == 0, "{row}");
     }
 
-    impl Endless {
-        fn start() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let out = folder.path().to_str().unwrap().to_owned();
-            let args =
-                ["train", "--nodes=3", "--steps=1000000", "--backend=cpu", "--deadline=1", "--out", &out];
-            let parent = gradwire(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-            let steps = folder.path().join("steps.jsonl");
-            // Written by the buffer full: some hundred steps are done when it is not empty any more.
-            until("the first steps", || fs::metadata(&steps).is_ok_and(|meta| meta.len() > 0));
-            let nodes: Vec<u32> = (0..3).map(|rank| child(parent.id(), &format!("--rank={rank}"))).collect();
-            Self { parent, nodes, _folder: folder }
-        }
-
-        /// Waits for the end; the nodes must be gone by then.
-        fn end(self) -> (Output, Duration) {
-            let start = Instant::now();
-            let output = self.parent.wait_with_output().unwrap();
-            let took = start.elapsed();
-            for &node in &self.nodes {
-                assert!(!is_alive(node), "node {node} is left behind");
-            }
-            (output, took)
-        }
-    }
-
-    fn until(what: &str, mut done: impl FnMut() -> bool) {
-        let start = Instant::now();
-        while !done() {
-            assert!(start.elapsed() < Duration::from_secs(60), "no sign of {what} after a minute");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// The process under `parent` that has `word` on its command line.
-    fn child(parent: u32, word: &str) -> u32 {
-        let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-        let has = |id: &u32| {
-            let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).any(|arg| arg == word.as_bytes())
-        };
-        children.split_whitespace().map(|id| id.parse().unwrap()).find(has).unwrap()
-    }
-
-    /// A process that is there, and not only as an entry that nobody has waited for.
-    fn is_alive(id: u32) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
-    }
-
-    fn signal(name: &str, id: u32) {
-        let sent = Command::new("kill").args([name, &id.to_string()]).status().unwrap();
-        assert!(sent.success(), "{name} to {id}");
-    }
-
-    /// The last line of a failed run.
-    fn failure(output: &Output) -> String {
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert_eq!(told.matches("error: ").count(), 1, "said once: {told}");
-        assert!(output.stdout.is_empty(), "a failed run prints no result");
-        told.lines().last().unwrap().to_owned()
-    }
-
-    #[test]
-    fn a_killed_node_is_named_by_the_others_and_ends_the_run() {
-        let run = Endless::start();
-        signal("-KILL", run.nodes[2]);
-        let (output, took) = run.end();
-        let line = failure(&output);
-        assert!(line.contains("rank 2") && line.contains("SIGKILL"), "{line}");
-        // Not a measurement: without the deadline it would never end.
-        assert!(took < Duration::from_secs(30), "{took:?}");
-    }
-
-    #[test]
-    fn a_stopped_node_is_named_by_the_others_and_ends_the_run() {
-        let run = Endless::start();
-        signal("-STOP", run.nodes[1]);
-        let (output, took) = run.end();
-        let line = failure(&output);
-        assert!(line.contains("rank 1") && line.contains("is stopped"), "{line}");
-        assert!(took < Duration::from_secs(30), "{took:?}");
-    }
-
-    #[test]
-    fn an_interrupt_ends_every_node() {
-        for name in ["-INT", "-TERM"] {
-            let run = Endless::start();
-            signal(name, run.parent.id());
-            let line = failure(&run.end().0);
-            assert!(line.contains("interrupted"), "{line}");
-        }
-    }
-
-    #[test]
-    fn nodes_end_when_their_parent_is_killed() {
-        let mut run = Endless::start();
-        signal("-KILL", run.parent.id());
-        run.parent.wait().unwrap();
-        for &node in &run.nodes {
-            until("the end of a node without a parent", || !is_alive(node));
-        }
+    let folder = tempfile::tempdir().unwrap();
+    for content in [r#"{"codec": 1}"#, r#"{"steps": []}"#, "no JSON", ""] {
+        let file = folder.path().join("other.json");
+        fs::write(&file, content).unwrap();
+        let output = output(&["verify", file.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1), "{content}");
+        let line = one_line(&output);
+        assert!(line.contains("other.json: not a vector file") && !line.contains("column"), "{line}");
     }
 }

@@ -40,6 +40,7 @@ pub(crate) enum CodecName {
 pub(crate) enum BackendName {
     /// A hardware GPU if there is one, else the CPU.
     Auto,
+    /// The CPU functions, which define every bit.
     Cpu,
     /// An adapter, a software one if there is no other.
     Gpu,
@@ -80,7 +81,7 @@ pub(crate) struct TrainingArgs {
     /// Use only adapters with this in their name.
     #[arg(long, value_name = "SUBSTRING")]
     pub(crate) adapter: Option<String>,
-    /// Seconds without a byte after which a rank is lost, 0.1 to 3600.
+    /// Seconds without a byte after which a rank is lost, 0.1 to 3600; counts only after all ranks have joined.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub(crate) deadline: f64,
 }

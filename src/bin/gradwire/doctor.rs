@@ -20,7 +20,10 @@ const ELEMENTS_IN_SOFTWARE: usize = 4 << 20;
 /// What the QUIC mesh asks for in each direction; below half of it, bursts of several peers get lost.
 const SOCKET_BUFFER: u64 = 8 << 20;
 
-/// Options of `doctor`.
+/// Show what this machine can do: its adapters, whether they are exact, how fast they are, and its UDP sockets.
+///
+/// Measures for some seconds, and says what should be changed. Ends with 0 also without any adapter: a rank without
+/// a GPU is a full member of a run.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object on stdout instead of text.

@@ -109,7 +109,7 @@ impl std::ops::AddAssign for Seconds {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Done {
     pub(crate) rank: u32,
-    /// By rank 0 alone: the parameters are the same everywhere.
+    /// In a run of `train` by rank 0 alone: the parameters are the same everywhere.
     pub(crate) evaluation: Option<Evaluation>,
     /// BLAKE3 of all parameters as little-endian f32, in hex.
     pub(crate) parameters_blake3: String,

@@ -24,11 +24,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let names = || (0..args.world_size).map(|rank| format!("rank-{rank}.pem"));
+    // All of them before the first one is written: no new authority beside old identities.
+    if ["ca.pem", "ca-key.pem"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(names())
+        .any(|name| args.out.join(name).exists())
+    {
+        return Err(Failure::Work(format!(
+            "{} already holds identities; keygen never overwrites, choose another --out",
+            args.out.display()
+        )));
+    }
     quic::keygen(&args.out, args.world_size).map_err(Failure::work)?;
     let path = |name: String| args.out.join(name).display().to_string();
     if args.json {
-        let identities: Vec<String> =
-            (0..args.world_size).map(|rank| path(format!("rank-{rank}.pem"))).collect();
+        let identities: Vec<String> = names().map(path).collect();
         let report = serde_json::json!({
             "authority": path("ca.pem".into()),
             "authority_key": path("ca-key.pem".into()),

@@ -10,6 +10,7 @@ mod failure;
 mod interrupt;
 mod keygen;
 mod mesa;
+mod milestone;
 mod node;
 mod rank;
 mod report;
@@ -21,6 +22,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ContextKind;
 
 /// Low-bit gradient exchange for mixed GPU fleets.
 ///
@@ -39,12 +41,18 @@ enum Verb {
     Node(Box<node::Args>),
     Keygen(keygen::Args),
     Verify(verify::Args),
-    /// See what this machine can do: adapters, whether they are exact, speed, sockets, and what to change.
     Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
-    let verb = Cli::parse().verb;
+    let verb = match Cli::try_parse() {
+        Ok(cli) => cli.verb,
+        Err(mut error) => {
+            // Of three values, the one that looks most like `cuda` is `cpu`: that helps nobody. All are listed.
+            error.remove(ContextKind::SuggestedValue);
+            error.exit()
+        }
+    };
     mesa::silence();
     log_to_stderr(matches!(&verb, Verb::Node(args) if args.has_parent()));
     let result = match verb {
@@ -76,7 +84,8 @@ fn print(result: impl std::fmt::Display) -> Result<(), failure::Failure> {
 fn log_to_stderr(is_child: bool) {
     use tracing_subscriber::EnvFilter;
 
-    let default = if is_child { "error" } else { "warn" };
+    // What ends a run, the communicator warns of and the verb then reports: once is enough.
+    let default = if is_child { "error" } else { "warn,gradwire_transport::mesh=error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
 }

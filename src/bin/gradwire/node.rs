@@ -1,27 +1,30 @@
 //! `gradwire node`: one rank of a fleet.
 
-use std::io::{Read, Write};
+mod place;
+mod teller;
+
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gradwire::transport::launch::{Known, Launch};
-use gradwire::transport::quic::{Agreement, Config, Identity, Peers, QuicMesh, Rendezvous};
-use gradwire::transport::{Communicator, Limits, Rank, World};
+use gradwire::transport::quic::{Agreement, Config, JoinError, QuicMesh};
+use gradwire::transport::{Communicator, Limits, Rank};
 
-use crate::args::{BackendName, CodecName, Job, TrainingArgs, name_of};
-use crate::event::{Event, Fault, Step};
+use crate::args::{BackendName, CodecName, Job, ScaleArg, TrainingArgs, name_of};
+use crate::event::{Event, Fault};
 use crate::failure::Failure;
-use crate::report::summary;
-use crate::report::write::Output;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
+use place::Place;
+use teller::Teller;
 
 /// Run one rank of a fleet: one process on each machine, all started with the same training options.
 ///
 /// Every rank trains on its own part of the data and ends with the same parameters. Identities come from
 /// `gradwire keygen`. Rank, world size and rank 0's address come from the options, else from torchrun (RANK,
-/// WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SLURM, Open MPI, or a Kubernetes indexed job, in this order.
+/// WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SLURM, Open MPI, or a Kubernetes indexed job, in this order; then the rank
+/// from the identity and the world size from the peers file. What was used is printed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -35,17 +38,20 @@ pub(crate) struct Args {
     /// This rank's identity, rank-R.pem of `gradwire keygen`.
     #[arg(long, value_name = "PEM")]
     identity: PathBuf,
-    /// Which rank this is, 0 to world size - 1 [default: what the launcher says].
+    /// Which rank this is, 0 to world size - 1 [default: what the launcher says, else the identity's].
     #[arg(long, value_name = "RANK")]
     rank: Option<u32>,
-    /// Number of ranks, 1 to 4096 [default: what the launcher says].
+    /// Number of ranks, 1 to 4096 [default: what the launcher says, else the number of entries in --peers].
     #[arg(long, value_name = "RANKS")]
     world_size: Option<u32>,
     /// Where rank 0 can be reached [default: what the launcher says].
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peers")]
     rendezvous: Option<String>,
-    /// TOML file with every rank's address: [[peer]] entries with rank and address.
-    #[arg(long, value_name = "FILE")]
+    /// TOML file with every rank's address, three lines for each rank:
+    ///   [[peer]]
+    ///   rank = 0
+    ///   address = "node-a.example:7000"
+    #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     peers: Option<PathBuf>,
     /// UDP address to listen on; port 0 lets the system choose [default: all addresses of the
     /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
@@ -53,11 +59,12 @@ pub(crate) struct Args {
     bind: Option<SocketAddr>,
     /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    join: u64,
+    join_timeout: u64,
     /// Folder for this rank's steps.jsonl and model.safetensors, made if missing [default: nothing is written].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print one JSON object on stdout and nothing else there.
+    /// Print one JSON object on stdout and nothing else there: rank, world_size, and the fields of an entry of `runs`
+    /// in train's report.json, with losses, bytes and seconds of this rank alone.
     #[arg(long)]
     json: bool,
     /// A child of `train`: events as JSON lines on stdout, end when stdin closes.
@@ -79,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.report_to_parent {
         end_with_parent()?;
     }
-    let mut teller = Teller::new(args)?;
+    let mut teller = Teller::new(args);
     match work(args, &mut teller) {
         Err(Stop::Fault(fault)) if args.report_to_parent => {
             teller.tell(Event::Failed { fault });
@@ -110,37 +117,40 @@ impl From<Failure> for Stop {
 }
 
 fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
-    let Place { world, rendezvous, source } = place(args)?;
+    // All that the arguments and files can be wrong about, before a device is opened.
+    let place = Place::find(args)?;
+    let world = place.world;
     let job = args.training.job(world.size())?;
     let mut task = job.load(world.size())?;
+    let config = mesh_config(args, &job, &place, task.as_ref());
+    teller.begin(args, &job, world)?;
     let (settled, note) = backend::settle(args.backend, job.adapter.as_deref());
     if let Some(note) = note {
         eprintln!("{note}");
     }
     let opened = backend::open(settled, job.adapter.as_deref())?;
 
-    let pending = QuicMesh::bind(mesh_config(args, &job, world, rendezvous.as_deref(), task.as_ref())?)
-        .map_err(Failure::work)?;
+    let pending = QuicMesh::bind(config).map_err(Failure::work)?;
+    let own = world.rank().0;
     if args.report_to_parent {
         if world.rank() == Rank(0) {
             teller.tell(Event::Listening { address: pending.local_addr().to_string() });
         }
     } else {
         eprintln!(
-            "rank {} of {} ({source}), rank 0 at {}: {} with {}, codec on {}, listening on {}",
-            world.rank(),
+            "rank {own} of {} ({}), rank 0 at {}: {} with {}, codec on {}, listening on {}",
             world.size(),
-            rendezvous.as_deref().unwrap_or("the address in the peers file"),
+            place.source,
+            place.rendezvous_name(),
             name_of(job.task),
             name_of(args.codec),
             opened.adapter.as_deref().unwrap_or(opened.kind),
             pending.local_addr()
         );
     }
-    let own = world.rank().0;
     let mesh = pending.join().map_err(|error| {
         let culprit = error.culprit().map(|rank| rank.0);
-        Stop::Fault(Fault { rank: own, message: error.to_string(), culprit })
+        Stop::Fault(Fault { rank: own, message: explain(&error), culprit })
     })?;
     if !args.report_to_parent {
         // Only now: until here, Ctrl-C simply ends the process.
@@ -148,9 +158,11 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         eprintln!("rank {own}: connected to all {} ranks", world.size());
     }
     let communicator = Communicator::new(Box::new(mesh), Limits::default());
+    // Of the children of one parent, rank 0 evaluates for all; a user of a node wants to see it there.
+    let evaluates = own == 0 || !args.report_to_parent;
     let mut tell = |event| teller.tell(event);
-    let parameters =
-        rank::train(communicator, task.as_mut(), &job, args.codec, opened, &mut tell).map_err(Stop::Fault)?;
+    let parameters = rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut tell)
+        .map_err(Stop::Fault)?;
     let model = args.out.as_ref().map(|folder| folder.join("model.safetensors")).or(args.model.clone());
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, &path)?;
@@ -158,84 +170,47 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Which rank of which world this is, and who said so.
-struct Place {
-    world: World,
-    rendezvous: Option<String>,
-    source: String,
-}
-
-/// From the options, and from the launcher's environment what they leave open.
-fn place(args: &Args) -> Result<Place, Failure> {
-    let complete = args.rank.is_some()
-        && args.world_size.is_some()
-        && (args.rendezvous.is_some() || args.peers.is_some() || args.world_size == Some(1));
-    let launch = if complete {
-        None
-    } else {
-        let known = Known {
-            rank: args.rank,
-            world_size: args.world_size,
-            rendezvous: args.rendezvous.is_some() || args.peers.is_some(),
-        };
-        Launch::from_environment(known, |name| std::env::var(name).ok())
-            .map_err(|error| Failure::Usage(error.to_string()))?
-    };
-    let missing = |option: &str| {
-        Failure::Usage(format!(
-            "--{option} is not given, and no launcher says it (torchrun, SLURM, Open MPI, Kubernetes)"
-        ))
-    };
-    let said = |of: fn(&Launch) -> u32| launch.as_ref().map(of);
-    let rank = args.rank.or(said(|launch| launch.rank)).ok_or_else(|| missing("rank"))?;
-    let size = args.world_size.or(said(|launch| launch.world_size)).ok_or_else(|| missing("world-size"))?;
-    let world = World::new(rank, size, 0).map_err(|error| Failure::Usage(error.to_string()))?;
-    let source = match &launch {
-        Some(launch) if args.rank.is_none() || args.world_size.is_none() => format!("from {}", launch.source),
-        _ => "from the options".into(),
-    };
-    let rendezvous = args.rendezvous.clone().or_else(|| match &args.peers {
-        Some(_) => None,
-        None => launch.and_then(|launch| launch.rendezvous),
-    });
-    Ok(Place { world, rendezvous, source })
-}
-
-fn mesh_config(
-    args: &Args,
-    job: &Job,
-    world: World,
-    rendezvous: Option<&str>,
-    task: &dyn Task,
-) -> Result<Config, Failure> {
-    let identity = Identity::load(&args.identity).map_err(Failure::work)?;
-    let rendezvous = match (rendezvous, &args.peers) {
-        (_, Some(path)) => Rendezvous::Peers(Peers::load(path, world.size()).map_err(Failure::work)?),
-        (Some(address), None) => Rendezvous::Address(address.to_owned()),
-        (None, None) if world.size() == 1 => Rendezvous::Address(String::new()),
-        (None, None) => {
-            return Err(Failure::Usage(format!(
-                "no way to find the other {} ranks: --rendezvous HOST:PORT or --peers FILE is needed",
-                world.size() - 1
-            )));
+/// The error, with what most likely is behind it.
+fn explain(error: &JoinError) -> String {
+    match error {
+        JoinError::Refused { .. } if error.to_string().contains("of another run") => {
+            format!("{error} (identities of different keygen runs?)")
         }
-    };
-    let mut config = Config::new(identity, world, rendezvous);
+        _ => error.to_string(),
+    }
+}
+
+fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {
+    let mut config = Config::new(place.identity.clone(), place.world, place.rendezvous.clone());
     config.bind = args.bind;
     config.silence = job.silence;
-    config.join = Duration::from_secs(args.join);
-    let layout = task.layout();
-    let optimizer = format!("{:?}", job.optimizer);
-    config.agreements = vec![
+    config.join = Duration::from_secs(args.join_timeout);
+    config.agreements = agreements(job, args.codec, task);
+    config
+}
+
+/// What makes runs different: if two ranks differ in one of these, neither trains what its user asked for. Constants
+/// (the codec's decay, the optimizer's moments, the order of the data) are the version's.
+fn agreements(job: &Job, codec: CodecName, task: &dyn Task) -> Vec<Agreement> {
+    let codec = match (codec, job.scale) {
+        (CodecName::F32, _) => name_of(codec),
+        (CodecName::Loco, ScaleArg::Auto) => format!("{}, scale auto", name_of(codec)),
+        (CodecName::Loco, ScaleArg::Log2(log2)) => format!("{}, scale 2^{log2}", name_of(codec)),
+    };
+    let optimizer = format!("{}, weight decay {}", name_of(job.optimizer_name), job.weight_decay);
+    vec![
+        Agreement::new("gradwire version", env!("CARGO_PKG_VERSION")),
         Agreement::new("task", name_of(job.task)),
-        Agreement::new("model layout", blake3::Hash::from(layout.hash()).to_hex().as_str()),
-        Agreement::new("codec", format!("{} at scale {:?}", name_of(args.codec), job.scale)),
+        Agreement::new("model layout", blake3::Hash::from(task.layout().hash()).to_hex().as_str()),
+        Agreement::new("data", task.data()),
+        Agreement::new("codec", codec),
         Agreement::new("optimizer", optimizer),
         Agreement::new("peak learning rate", job.learning_rate.to_string()),
         Agreement::new("number of steps", job.steps.to_string()),
+        // Each rank finds its part of the data by the others' sizes.
+        Agreement::new("samples per rank and step", job.batch.to_string()),
         Agreement::new("seed", job.seed.to_string()),
-    ];
-    Ok(config)
+    ]
 }
 
 /// Ends this process when its parent does, however that ends: the pipe then closes.
@@ -246,96 +221,4 @@ fn end_with_parent() -> Result<(), Failure> {
         std::process::exit(1);
     };
     std::thread::Builder::new().name("parent".into()).spawn(body).map(drop).map_err(Failure::work)
-}
-
-/// Where events go: to the parent, or into this rank's files and a summary.
-struct Teller {
-    to_parent: bool,
-    json: bool,
-    output: Option<Output>,
-    trouble: Option<Failure>,
-    codec: String,
-    last: Option<Step>,
-    done: Option<crate::event::Done>,
-    announced: bool,
-}
-
-impl Teller {
-    fn new(args: &Args) -> Result<Self, Failure> {
-        let output = args.out.as_deref().map(|folder| Output::create(Some(folder))).transpose()?;
-        Ok(Self {
-            to_parent: args.report_to_parent,
-            json: args.json,
-            output,
-            trouble: None,
-            codec: name_of(args.codec),
-            last: None,
-            done: None,
-            announced: false,
-        })
-    }
-
-    fn tell(&mut self, event: Event) {
-        if self.to_parent {
-            let line = serde_json::to_string(&event).unwrap_or_default() + "\n";
-            // A parent that is gone shows on stdin too, which ends this process.
-            let _ = std::io::stdout().write_all(line.as_bytes());
-            return;
-        }
-        match event {
-            Event::Step { step } => {
-                if let Some(output) = &mut self.output
-                    && let Err(failure) = output.step(&self.codec, &step)
-                {
-                    self.trouble.get_or_insert(failure);
-                }
-                if let (false, Some(log2)) = (self.announced, step.scale_log2) {
-                    self.announced = true;
-                    eprintln!("rank {}: scale 2^{log2} codes per gradient unit", step.rank);
-                }
-                self.last = Some(step);
-            }
-            Event::Done { done } => self.done = Some(done),
-            Event::Listening { .. } | Event::Joined { .. } | Event::Failed { .. } => {}
-        }
-    }
-
-    /// The result on stdout, the story on stderr.
-    fn finish(mut self) -> Result<(), Failure> {
-        if let Some(output) = &mut self.output {
-            output.flush()?;
-        }
-        if let Some(trouble) = self.trouble {
-            return Err(trouble);
-        }
-        let (Some(done), Some(last)) = (self.done, self.last) else { return Ok(()) };
-        if self.to_parent {
-            return Ok(());
-        }
-        if self.json {
-            let report = serde_json::json!({
-                "rank": done.rank,
-                "steps": last.step,
-                "codec": self.codec,
-                "scale_log2": last.scale_log2,
-                "loss": last.loss,
-                "evaluation": done.evaluation,
-                "bytes": done.bytes,
-                "total_seconds": done.total_seconds,
-                "parameters_blake3": done.parameters_blake3,
-            });
-            crate::print(report)
-        } else {
-            eprintln!(
-                "rank {}: {} steps in {}, own loss {:.4}, sent {} of gradients and {} by UDP",
-                done.rank,
-                last.step,
-                summary::seconds(done.total_seconds),
-                last.loss,
-                summary::bytes(done.bytes.gradient_packets),
-                summary::bytes(done.bytes.udp)
-            );
-            crate::print(done.parameters_blake3)
-        }
-    }
 }

@@ -14,13 +14,15 @@ use crate::task::{Draw, Task};
 
 /// Trains `job.steps` steps over `communicator` and returns the final parameters.
 ///
-/// Tells `tell` about every step, and ends with [`Event::Done`] unless it fails.
+/// Tells `tell` about every step, and ends with [`Event::Done`] unless it fails; that has an evaluation if this rank
+/// `evaluates`.
 pub(crate) fn train(
     communicator: Communicator,
     task: &mut dyn Task,
     job: &Job,
     codec: CodecName,
     opened: Opened,
+    evaluates: bool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Vec<f32>, Fault> {
     let world = communicator.world();
@@ -99,7 +101,7 @@ pub(crate) fn train(
     let carried = synchronizer.finish().map_err(at_fault)?.total();
     bytes.frames = carried.frame_bytes_sent;
     bytes.udp = carried.udp_bytes_sent;
-    let evaluation = if rank == 0 { Some(task.evaluate(&parameters).map_err(own_fault)?) } else { None };
+    let evaluation = if evaluates { Some(task.evaluate(&parameters).map_err(own_fault)?) } else { None };
     let parameters_blake3 = hash(&parameters);
     tell(Event::Done { done: Done { rank, evaluation, parameters_blake3, bytes, total_seconds } });
     Ok(parameters)

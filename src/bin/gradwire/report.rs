@@ -6,8 +6,9 @@ pub(crate) mod summary;
 pub(crate) mod tally;
 pub(crate) mod write;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use crate::args::ScaleArg;
 use crate::event::{Bytes, Node};
 use crate::task::Score;
 
@@ -21,10 +22,47 @@ pub(crate) struct Report {
     pub(crate) params: usize,
     pub(crate) steps: u64,
     pub(crate) seed: u64,
+    pub(crate) settings: Settings,
     pub(crate) runs: Vec<Run>,
-    /// For humans only; all of it stands on the command line.
-    #[serde(skip)]
-    pub(crate) settings: Vec<(&'static str, String)>,
+}
+
+/// Options with their defaults filled in: with task, steps, seed and the runs' codecs and backends, what a script
+/// needs to repeat the runs.
+#[derive(Serialize)]
+pub(crate) struct Settings {
+    /// Samples per rank and step.
+    pub(crate) batch: u32,
+    /// At its peak, no unit.
+    pub(crate) learning_rate: f32,
+    pub(crate) optimizer: String,
+    /// Per step and unit of learning rate, no unit.
+    pub(crate) weight_decay: f32,
+    /// As asked for; what `auto` came to stands in the codec.
+    #[serde(serialize_with = "auto_or_number")]
+    pub(crate) scale: ScaleArg,
+    pub(crate) mesh: String,
+    pub(crate) nodes: u32,
+    /// Of silence, after which a rank is lost.
+    pub(crate) deadline_seconds: f64,
+    /// Null for a task that brings its own data.
+    pub(crate) data: Option<DataFile>,
+}
+
+/// The file that was trained on.
+#[derive(Serialize)]
+pub(crate) struct DataFile {
+    /// Its name without the folders: where it lies is nobody's business but this machine's.
+    pub(crate) file: String,
+    /// Its length after the last step; null if it is gone by then.
+    pub(crate) bytes: Option<u64>,
+}
+
+/// As `--scale` takes it.
+fn auto_or_number<S: Serializer>(scale: &ScaleArg, serializer: S) -> Result<S::Ok, S::Error> {
+    match scale {
+        ScaleArg::Auto => serializer.serialize_str("auto"),
+        ScaleArg::Log2(log2) => serializer.serialize_i8(*log2),
+    }
 }
 
 /// One codec's run.
@@ -144,4 +182,36 @@ pub(crate) struct Residual {
     pub(crate) nonfinite: u64,
     /// Steps in which the residual was zeroed.
     pub(crate) resets: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn settings_say_what_the_options_take() {
+        for (scale, said) in [(ScaleArg::Auto, "\"auto\""), (ScaleArg::Log2(-3), "-3")] {
+            let settings = Settings {
+                batch: 8,
+                learning_rate: 0.004,
+                optimizer: "adamw".into(),
+                weight_decay: 0.01,
+                scale,
+                mesh: "quic".into(),
+                nodes: 4,
+                deadline_seconds: 10.0,
+                data: Some(DataFile { file: "a \"b\".txt".into(), bytes: None }),
+            };
+            assert_eq!(
+                serde_json::to_string(&settings).unwrap(),
+                format!(
+                    "{{\"batch\":8,\"learning_rate\":0.004,\"optimizer\":\"adamw\",\"weight_decay\":0.01,\
+                     \"scale\":{said},\"mesh\":\"quic\",\"nodes\":4,\"deadline_seconds\":10.0,\
+                     \"data\":{{\"file\":\"a \\\"b\\\".txt\",\"bytes\":null}}}}"
+                )
+            );
+        }
+    }
 }

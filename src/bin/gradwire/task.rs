@@ -50,6 +50,9 @@ pub(crate) trait Task: Send {
     /// Names and shapes of the model's variables, in the order of the flat parameter vector.
     fn layout(&self) -> &Layout;
 
+    /// What identifies the data, at most 256 bytes: the same on every rank, or they do not train one model.
+    fn data(&self) -> String;
+
     /// The initial parameters: a function of the seed alone, the same bits on every machine.
     fn parameters(&self) -> Vec<f32>;
 

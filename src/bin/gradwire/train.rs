@@ -1,6 +1,7 @@
 //! `gradwire train`: a whole fleet on one machine, with one codec and then with another.
 
 mod fleet;
+mod folder;
 mod processes;
 mod progress;
 mod threads;
@@ -38,19 +39,20 @@ pub(crate) struct Args {
     /// What gradients travel as.
     #[arg(long, value_enum, default_value_t = CodecName::Loco)]
     codec: CodecName,
-    /// Codec of the second run.
-    #[arg(long, value_enum, default_value_t = Compare::F32)]
-    compare: Compare,
+    /// Codec of the second run, another one than --codec [default: f32; none with --codec f32].
+    #[arg(long, value_enum)]
+    compare: Option<Compare>,
     /// What computes the codec: one of auto, cpu, gpu for all nodes, or one for each, separated by commas.
     #[arg(long, value_enum, value_name = "auto|cpu|gpu", value_delimiter = ',', default_value = "auto")]
     backend: Vec<BackendName>,
     /// How nodes reach each other: `quic` = processes over loopback, `memory` = threads of one process.
     #[arg(long, value_enum, default_value_t = MeshName::Quic)]
     mesh: MeshName,
-    /// Folder to write into, made if missing [default: runs/UTC-TIME].
+    /// Folder to write into, made if missing; refused if a run is in it [default: runs/UTC-TIME].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print report.json on stdout and nothing else there.
+    /// Print the content of report.json on stdout and nothing else there: one object with an entry of `runs` for each
+    /// codec.
     #[arg(long)]
     json: bool,
 }
@@ -79,12 +81,15 @@ pub(crate) struct Plan {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut plan = plan(args)?;
+    let codecs = codecs(args)?;
+    // Before the data are read, and for certain again when the folder is made.
+    args.out.as_deref().map_or(Ok(()), folder::check)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
     let params = plan.job.load(plan.nodes)?.layout().elements();
     let note = plan.settle();
     let job = &plan.job;
     interrupt::watch()?;
-    let mut output = Output::create(args.out.as_deref())?;
+    let mut output = Output::create(&folder::choose(args.out.as_deref())?)?;
 
     let each = if plan.nodes == 1 { "node" } else { "nodes" };
     eprintln!(
@@ -103,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 
     let mut runs = Vec::new();
-    for codec in codecs(args) {
+    for codec in codecs {
         let model = runs.is_empty().then(|| output.path("model.safetensors"));
         runs.push(run_codec(&plan, args.mesh, codec, model.as_deref(), &mut output)?);
     }
@@ -122,8 +127,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let json = serde_json::to_string_pretty(&report).map_err(Failure::work)?;
     output.file("report.json", format!("{json}\n").as_bytes())?;
     output.file("report.html", html::page(&report).as_bytes())?;
-    eprint!("\n{}", summary::table(&report));
-    if args.json { crate::print(json) } else { crate::print(output.path("report.html").display()) }
+    let page = output.path("report.html");
+    if args.json {
+        eprintln!("wrote {}", page.display());
+        return crate::print(json);
+    }
+    crate::print(format_args!("{}{}", summary::table(&report), page.display()))
 }
 
 /// Checks the options; `auto` is left for [`Plan::settle`].
@@ -152,6 +161,15 @@ impl Plan {
             return None;
         }
         let (settled, note) = backend::settle(BackendName::Auto, self.job.adapter.as_deref());
+        let ranks: Vec<String> = (0..self.backends.len())
+            .filter(|rank| self.backends[*rank] == BackendName::Auto)
+            .map(|rank| rank.to_string())
+            .collect();
+        let note = note.map(|note| match ranks.len() {
+            all if all == self.backends.len() => note,
+            1 => format!("rank {}: {note}", ranks[0]),
+            _ => format!("ranks {}: {note}", ranks.join(", ")),
+        });
         self.backends
             .iter_mut()
             .filter(|asked| **asked == BackendName::Auto)
@@ -161,15 +179,22 @@ impl Plan {
 }
 
 /// One run, or two if there is another codec to compare with.
-fn codecs(args: &Args) -> Vec<CodecName> {
+fn codecs(args: &Args) -> Result<Vec<CodecName>, Failure> {
+    let first = args.codec;
     let other = match args.compare {
-        Compare::F32 => Some(CodecName::F32),
-        Compare::Loco => Some(CodecName::Loco),
-        Compare::None => None,
+        // Only what was asked for can be wrong.
+        None => Some(CodecName::F32).filter(|other| *other != first),
+        Some(Compare::None) => None,
+        Some(Compare::F32) => Some(CodecName::F32),
+        Some(Compare::Loco) => Some(CodecName::Loco),
     };
-    let mut codecs = vec![args.codec];
-    codecs.extend(other.filter(|other| *other != args.codec));
-    codecs
+    if other == Some(first) {
+        return Err(Failure::Usage(format!(
+            "--compare {0} with --codec {0}: both runs would be the same; use another codec, or --compare none",
+            name_of(first)
+        )));
+    }
+    Ok(std::iter::once(first).chain(other).collect())
 }
 
 fn run_codec(
@@ -206,20 +231,22 @@ fn run_codec(
     tally.finish()
 }
 
-/// What a reader of the report may want to know and cannot see in its figures.
-fn settings(args: &Args, plan: &Plan) -> Vec<(&'static str, String)> {
+/// What repeats the runs.
+fn settings(args: &Args, plan: &Plan) -> crate::report::Settings {
     let job = &plan.job;
-    let mut settings = vec![
-        ("nodes", plan.nodes.to_string()),
-        ("mesh", name_of(args.mesh)),
-        ("batch", format!("{} samples per rank", job.batch)),
-        ("optimizer", name_of(job.optimizer_name)),
-        ("peak learning rate", job.learning_rate.to_string()),
-        ("weight decay", job.weight_decay.to_string()),
-        ("deadline", format!("{} s of silence", job.silence.as_secs_f64())),
-    ];
-    if let Some(path) = &job.data {
-        settings.push(("data", path.display().to_string()));
+    let data = job.data.as_deref().map(|path| crate::report::DataFile {
+        file: path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        bytes: std::fs::metadata(path).ok().map(|metadata| metadata.len()),
+    });
+    crate::report::Settings {
+        batch: job.batch,
+        learning_rate: job.learning_rate,
+        optimizer: name_of(job.optimizer_name),
+        weight_decay: job.weight_decay,
+        scale: job.scale,
+        mesh: name_of(args.mesh),
+        nodes: plan.nodes,
+        deadline_seconds: job.silence.as_secs_f64(),
+        data,
     }
-    settings
 }

@@ -73,7 +73,7 @@ fn step<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Step, D::Error> {
 /// What is wrong with a vector file: always the file's fault.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VectorError {
-    #[error("not a vector file: {0}")]
+    #[error("not a vector file: {}", without_place(.0))]
     Json(#[from] serde_json::Error),
     #[error("vectors of codec {codec:?}, this build verifies \"loco\"")]
     Codec { codec: String },
@@ -87,6 +87,13 @@ pub(crate) enum VectorError {
     Step { case: usize, what: String, got: Step, expected: Step },
     #[error("case {case}: {source}")]
     Weights { case: usize, source: AverageError },
+}
+
+/// The parser's reason without its line and column: vector files are written by programs, most in one line.
+fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(&text).to_owned()
 }
 
 impl VectorFile {

@@ -1,5 +1,6 @@
 //! `gradwire verify`: do these vectors come out, bit for bit, here?
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,15 +15,18 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::vectors::{Comparison, Difference, Implementation, VectorFile, compare};
 
+/// What the tests of the library are held to.
+const BUILT_IN: &str = include_str!("../../../tests/golden/loco.json");
+
 /// Compare golden vectors with what this machine computes, bit for bit.
 ///
-/// Prints one line per implementation. Exit status 1 if any number differs or an adapter that was asked for is
+/// Without a file, the vectors are those that gradwire itself is tested with. Prints one line per implementation. Exit status 1 if any number differs or an adapter that was asked for is
 /// not there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Vector file (JSON; format in tests/golden/README.md).
+    /// Vector file (JSON; format in tests/golden/README.md) [default: gradwire's own vectors, built in].
     #[arg(value_name = "FILE.json")]
-    file: PathBuf,
+    file: Option<PathBuf>,
     /// Who computes: `cpu` = each CPU variant, `gpu` = one adapter (fails if there is none), `all` = both.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     backend: Backend,
@@ -45,6 +49,7 @@ enum Backend {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
+    /// The path, or `built in`.
     file: String,
     results: Vec<Row>,
 }
@@ -73,9 +78,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "--adapter names a GPU adapter, but --backend is cpu; use gpu or all".into(),
         ));
     }
-    let name = args.file.display().to_string();
-    let text = std::fs::read_to_string(&args.file)
-        .map_err(|error| Failure::Work(format!("vector file {name}: {error}")))?;
+    let (name, text) = match &args.file {
+        None => ("built in".to_owned(), Cow::Borrowed(BUILT_IN)),
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::Work(format!("vector file {}: {error}", path.display())))?;
+            (path.display().to_string(), Cow::Owned(text))
+        }
+    };
     let file =
         VectorFile::parse(&text).map_err(|error| Failure::Work(format!("vector file {name}: {error}")))?;
     let mut results = Vec::new();

@@ -1,17 +1,34 @@
 //! Loss curves as inline SVG, drawn here: the report loads nothing.
 
+mod ticks;
+
 use std::fmt::Write;
 
 use super::html::escape;
+use ticks::ticks;
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 60.0;
-const RIGHT: f64 = 12.0;
-const TOP: f64 = 12.0;
-const BOTTOM: f64 = 36.0;
-/// More points than pixels only make the file larger.
-const MAX_POINTS: usize = 600;
+/// A drawing that is shown at about its own width, so that its letters keep their size.
+pub(crate) struct Size {
+    /// CSS class, which says when it is shown.
+    class: &'static str,
+    width: f64,
+    height: f64,
+    /// Labelled steps below the first one.
+    steps: usize,
+    /// More points than pixels only make the file larger.
+    points: usize,
+}
+
+/// For a window, and for a phone.
+pub(crate) const SIZES: [Size; 2] = [
+    Size { class: "screen", width: 840.0, height: 320.0, steps: 4, points: 600 },
+    Size { class: "phone", width: 340.0, height: 260.0, steps: 2, points: 240 },
+];
+
+const LEFT: f64 = 48.0;
+const RIGHT: f64 = 8.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 30.0;
 
 /// One line of the chart.
 pub(crate) struct Curve<'a> {
@@ -20,67 +37,76 @@ pub(crate) struct Curve<'a> {
     pub(crate) values: &'a [f64],
 }
 
-/// The curves over the steps on a logarithmic scale, smoothed by a running mean over a fiftieth of the steps;
-/// the values themselves stay behind it as a faint line.
-pub(crate) fn chart(curves: &[Curve<'_>]) -> String {
+/// Steps on either side that the running mean of this many steps takes in: a fiftieth of them in all.
+pub(crate) fn reach(steps: usize) -> usize {
+    steps / 100
+}
+
+/// The curves over the steps on a logarithmic scale, smoothed by a centred running mean; the values themselves
+/// stay behind it as thin lines.
+pub(crate) fn chart(curves: &[Curve<'_>], size: &Size) -> String {
     let steps = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);
-    let shown = |value: &f64| value.is_finite() && *value > 0.0;
-    let all = || curves.iter().flat_map(|curve| curve.values.iter().copied().filter(|value| shown(value)));
+    let all = || curves.iter().flat_map(|curve| curve.values.iter().copied().filter(shown));
     let (low, high) = all().fold((f64::INFINITY, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
     if steps == 0 || high == 0.0 {
-        return "<p>No loss to draw.</p>".into();
+        return format!("<p class=\"{}\">No loss to draw.</p>\n", size.class);
     }
-    // Room below the lowest value, so that its tick keeps clear of the steps.
-    let margin = 0.02 + 0.06 * (high / low).ln();
-    let (low, high) = (low.ln() - margin, high.ln() + margin / 2.0);
+    let (low, high) = (low * 0.95, high * 1.05);
+    let &Size { class, width, height, .. } = size;
     let x = |step: usize| {
         let share = if steps > 1 { step as f64 / (steps - 1) as f64 } else { 0.5 };
-        LEFT + share * (WIDTH - LEFT - RIGHT)
+        LEFT + share * (width - LEFT - RIGHT)
     };
-    let y = |value: f64| TOP + (high - value.ln()) / (high - low) * (HEIGHT - TOP - BOTTOM);
+    let y = |value: f64| TOP + (high / value).ln() / (high / low).ln() * (height - TOP - BOTTOM);
 
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"training loss by step, logarithmic\">\n"
+        "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
+         aria-label=\"training loss by step, logarithmic\">\n"
     );
     // Writing into a string can't fail.
     for tick in ticks(low, high) {
-        let at = y(tick);
+        let at = y(tick.value);
         let _ = writeln!(
             svg,
             "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.0}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-             <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{tick}</text>",
-            WIDTH - RIGHT,
+             <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            width - RIGHT,
             LEFT - 6.0,
-            at + 5.0
+            at + 4.5,
+            tick.label
         );
     }
-    for quarter in 0..=4 {
-        let step = (steps - 1) * quarter / 4;
-        if quarter > 0 && step == (steps - 1) * (quarter - 1) / 4 {
+    let mut before = None;
+    for part in 0..=size.steps {
+        let step = (steps - 1) * part / size.steps;
+        if before.replace(step) == Some(step) {
             continue;
         }
-        let anchor = match quarter {
+        let anchor = match part {
             0 => "start",
-            4 => "end",
+            part if part == size.steps => "end",
             _ => "middle",
         };
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"{anchor}\">{}{}</text>",
             x(step),
-            HEIGHT - BOTTOM + 20.0,
-            if quarter == 0 { "step " } else { "" },
+            height - BOTTOM + 20.0,
+            if part == 0 { "step " } else { "" },
             step + 1
         );
     }
-    for (index, curve) in curves.iter().enumerate() {
-        for (class, window) in [("raw", 1), ("smooth", (steps / 50).max(1))] {
-            let points = smoothed(curve.values, window);
-            let stride = points.len().div_ceil(MAX_POINTS).max(1);
+    // All thin lines lie below all thick ones.
+    for (class, reach) in [("raw", 0), ("smooth", reach(steps))] {
+        if class == "raw" && reach == self::reach(steps) {
+            continue;
+        }
+        for (index, curve) in curves.iter().enumerate() {
             let mut path = String::new();
-            for (step, value) in points.iter().enumerate().step_by(stride).filter(|(_, value)| shown(value)) {
+            for step in spread(curve.values.len(), size.points) {
+                let Some(value) = mean_around(curve.values, step, reach) else { continue };
                 let command = if path.is_empty() { 'M' } else { 'L' };
-                let _ = write!(path, "{command}{:.1} {:.1}", x(step), y(*value));
+                let _ = write!(path, "{command}{:.1} {:.1}", x(step), y(value));
             }
             let _ = writeln!(
                 svg,
@@ -93,28 +119,27 @@ pub(crate) fn chart(curves: &[Curve<'_>]) -> String {
     svg
 }
 
-/// The mean of up to `window` values that end at each one.
-fn smoothed(values: &[f64], window: usize) -> Vec<f64> {
-    let part = |end: usize| &values[(end + 1).saturating_sub(window)..=end];
-    (0..values.len()).map(|end| part(end).iter().sum::<f64>() / part(end).len() as f64).collect()
+/// Whether a logarithmic scale has a place for it.
+fn shown(value: &f64) -> bool {
+    value.is_finite() && *value > 0.0
 }
 
-/// Round numbers between two logarithms: as many of them as the range can bear, 9 at most.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
-    let mantissas: [&[&str]; 4] = [
-        &["1", "1.2", "1.5", "2", "2.5", "3", "4", "5", "6", "8"],
-        &["1", "1.5", "2", "3", "5", "7"],
-        &["1", "2", "5"],
-        &["1"],
-    ];
-    let of = |mantissas: &&[&str]| -> Vec<f64> {
-        // Parsed, because 5.0 * 10^-2 is not 0.05.
-        let all = (-9..=9).flat_map(|power| mantissas.iter().map(move |first| format!("{first}e{power}")));
-        all.filter_map(|text| text.parse().ok())
-            .filter(|tick: &f64| (low..=high).contains(&tick.ln()))
-            .collect()
-    };
-    mantissas.iter().map(of).find(|ticks| ticks.len() <= 9).unwrap_or_default()
+/// Up to `most` of `0..length`, evenly spread, the first and the last one among them.
+fn spread(length: usize, most: usize) -> impl Iterator<Item = usize> {
+    let count = length.min(most);
+    (0..count).map(move |index| index * (length - 1) / (count - 1).max(1))
+}
+
+/// The mean of the values at most `reach` away from `middle`, as many on one side as on the other, so that the
+/// curve neither lags nor leads; `None` where the middle itself has no place on the chart.
+fn mean_around(values: &[f64], middle: usize, reach: usize) -> Option<f64> {
+    values.get(middle).filter(|value| shown(value))?;
+    let reach = reach.min(middle).min(values.len() - 1 - middle);
+    let (sum, count) = values[middle - reach..=middle + reach]
+        .iter()
+        .filter(|value| shown(value))
+        .fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
+    Some(sum / f64::from(count))
 }
 
 #[cfg(test)]
@@ -124,16 +149,43 @@ mod tests {
     #[test]
     fn odd_values_neither_panic_nor_leave_their_mark() {
         let odd = [f64::NAN, f64::INFINITY, 0.0, -1.0, 2.0];
-        for values in [&odd[..], &odd[4..], &odd[..1], &[]] {
-            let svg = chart(&[Curve { name: "<loco>", values }]);
-            assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<loco>"), "{svg}");
+        let long = odd.repeat(100);
+        for values in [&odd[..], &odd[4..], &odd[..1], &[], &long] {
+            for size in &SIZES {
+                let svg = chart(&[Curve { name: "<loco>", values }], size);
+                assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("<loco>"), "{svg}");
+            }
         }
     }
 
     #[test]
-    fn ticks_are_round_numbers_inside_the_range() {
-        assert_eq!(ticks(0.04_f64.ln(), 3.0_f64.ln()), [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]);
-        assert_eq!(ticks(1.9_f64.ln(), 6.1_f64.ln()), [2.0, 2.5, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(ticks(1e-7_f64.ln(), 2.0_f64.ln()).len(), 8);
+    fn a_running_mean_stays_on_a_straight_line_up_to_both_ends() {
+        let line: Vec<f64> = (0..50).map(|step| 100.0 - f64::from(step)).collect();
+        for reach in [0, 1, 7, 100] {
+            for (step, value) in line.iter().enumerate() {
+                let mean = mean_around(&line, step, reach);
+                assert!(mean.is_some_and(|mean| (mean - value).abs() < 1e-9), "{mean:?} at step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_running_mean_takes_in_its_neighbours_and_no_others() {
+        let step = [1.0, 1.0, 1.0, 4.0, 4.0, 4.0];
+        let means: Vec<Option<f64>> = (0..6).map(|middle| mean_around(&step, middle, 1)).collect();
+        assert_eq!(means, [1.0, 1.0, 2.0, 3.0, 4.0, 4.0].map(Some));
+        assert_eq!(mean_around(&[1.0, f64::NAN, 3.0], 1, 1), None);
+    }
+
+    #[test]
+    fn a_long_run_is_thinned_to_its_first_and_last_step() {
+        for length in [0, 1, 2, 599, 600, 601, 100_000] {
+            let steps: Vec<usize> = spread(length, 600).collect();
+            assert_eq!(steps.len(), length.min(600));
+            assert!(steps.windows(2).all(|pair| pair[0] < pair[1]));
+            assert_eq!((steps.first(), steps.last().map(|last| last + 1)), {
+                ((length > 0).then_some(&0), (length > 0).then_some(length))
+            });
+        }
     }
 }

@@ -1,10 +1,16 @@
 //! `report.html`: one file that loads nothing, readable in light and dark, on a screen and on a phone.
 
+mod cost;
+mod fleet;
+mod markup;
+
 use std::fmt::Write;
 
-use super::curve::{Curve, chart};
-use super::summary::{bytes, grouped, ratio, seconds};
-use super::{Report, Run};
+use super::Report;
+use super::curve::{Curve, SIZES, chart, reach};
+use super::summary::{Total, gradient_ratio, grouped, more_or_fewer, seconds, total_ratio};
+pub(crate) use markup::escape;
+use markup::{note, table};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -12,50 +18,75 @@ const STYLE: &str = include_str!("style.css");
 pub(crate) fn page(report: &Report) -> String {
     let mut out = String::new();
     let title = format!("gradwire train: {}", escape(&report.task));
-    let nodes = report.runs.first().map_or(0, |run| run.nodes.len());
     // Writing into a string can't fail, here and below.
     let _ = write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{title}</h1>\n<p class=\"lead\">{nodes} node{} &middot; {} parameters &middot; {} steps &middot; seed {}</p>\n",
-        if nodes == 1 { "" } else { "s" },
-        grouped(report.params as u64),
-        grouped(report.steps),
-        report.seed
+         <h1>{title}</h1>\n<p class=\"lead\">{}</p>\n",
+        escape(&lead(report))
     );
     tiles(&mut out, report);
     losses(&mut out, report);
-    traffic(&mut out, report);
-    stages(&mut out, report);
-    fleet(&mut out, report);
-    settings(&mut out, report);
+    cost::traffic(&mut out, report);
+    cost::stages(&mut out, report);
+    fleet::nodes(&mut out, report);
+    fleet::codecs(&mut out, report);
+    fleet::settings(&mut out, report);
+    fleet::files(&mut out, report);
     out.push_str("</main>\n</body>\n</html>\n");
     out
 }
 
-/// The figures that matter most.
+/// What both runs have in common.
+fn lead(report: &Report) -> String {
+    let settings = &report.settings;
+    let mut parts = vec![
+        format!("{} node{}", settings.nodes, if settings.nodes == 1 { "" } else { "s" }),
+        format!("{} parameters", grouped(report.params as u64)),
+        format!(
+            "{} steps of {} \u{d7} {} samples",
+            grouped(report.steps),
+            settings.nodes,
+            grouped(settings.batch.into())
+        ),
+        settings.optimizer.clone(),
+        format!("seed {}", report.seed),
+    ];
+    parts.extend(settings.data.as_ref().map(|data| data.file.clone()));
+    parts.join(" \u{b7} ")
+}
+
+/// The figures that matter most: an even number of them, so that no row of two is left open.
 fn tiles(out: &mut String, report: &Report) {
-    out.push_str("<div class=\"tiles\">\n");
-    let mut tile = |value: String, label: String| {
+    let mut tiles = Vec::new();
+    if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
+        let [first, second] = [0, 1].map(|index| report.runs[index].codec.name());
+        let what = match total {
+            Total::Udp => "bytes in all (UDP)",
+            Total::Frames => "bytes in all (frames)",
+        };
+        for (ratio, what) in [(gradients, "gradient bytes"), (all, what)] {
+            let (figure, word) = more_or_fewer(ratio);
+            tiles.push((format!("{figure} \u{d7}"), format!("{word} {what}, {first} against {second}")));
+        }
+    }
+    for run in &report.runs {
+        let (name, value) = run.score.show();
+        tiles.push((value, format!("evaluation {name}, {}", run.codec.name())));
+    }
+    for run in &report.runs {
+        tiles.push((seconds(run.seconds.step_median), format!("median step, {}", run.codec.name())));
+    }
+    let _ = writeln!(out, "<div class=\"tiles of{}\">", tiles.len());
+    for (value, label) in tiles {
         let _ = writeln!(
             out,
             "<div class=\"tile\"><b>{}</b><span>{}</span></div>",
             escape(&value),
             escape(&label)
         );
-    };
-    if let Some(ratio) = ratio(report) {
-        let [first, second] = [0, 1].map(|index| report.runs[index].codec.name());
-        tile(format!("{ratio:.2} \u{d7}"), format!("fewer gradient bytes, {first} against {second}"));
-    }
-    for run in &report.runs {
-        let (name, value) = run.score.show();
-        tile(value, format!("evaluation {name}, {}", run.codec.name()));
-    }
-    for run in &report.runs {
-        tile(seconds(run.seconds.step_median), format!("median step, {}", run.codec.name()));
     }
     out.push_str("</div>\n");
 }
@@ -63,210 +94,60 @@ fn tiles(out: &mut String, report: &Report) {
 fn losses(out: &mut String, report: &Report) {
     let curves: Vec<Curve<'_>> =
         report.runs.iter().map(|run| Curve { name: run.codec.name(), values: &run.losses }).collect();
-    out.push_str("<section>\n<h2>Training loss</h2>\n");
-    legend(out, report);
-    let _ = write!(out, "<figure>\n{}</figure>\n", chart(&curves));
-    out.push_str(
-        "<p class=\"note\">Mean cross entropy of all ranks' batches in nats, logarithmic; strong: running mean over a \
-         fiftieth of the steps.</p>\n",
-    );
+    out.push_str("<section>\n<h2>Training loss</h2>\n<p class=\"legend\">");
+    for (index, curve) in curves.iter().enumerate() {
+        let _ = write!(
+            out,
+            "<span><svg viewBox=\"0 0 34 12\" aria-hidden=\"true\"><path class=\"smooth run{index}\" d=\"M0 6H34\"/></svg>\
+             {}</span>",
+            escape(curve.name)
+        );
+    }
+    out.push_str("</p>\n<figure>\n");
+    for size in &SIZES {
+        out.push_str(&chart(&curves, size));
+    }
+    out.push_str("</figure>\n");
+    let reach = reach(curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0));
+    let mut text = "Mean cross entropy of all ranks' batches in nats, logarithmic.".to_owned();
+    if reach > 0 {
+        text += &format!(" Thick: mean over {} steps around each; thin: every step.", 2 * reach + 1);
+    }
+    note(out, &text);
+    let score = report.runs.first().map_or("score", |run| run.score.show().0);
     table(
         out,
-        &["", "first step", "last step", "evaluation"],
+        &["codec", "first step", "last step", "evaluation", score],
         report.runs.iter().map(|run| {
-            let (name, value) = run.score.show();
             vec![
                 run.codec.name().to_owned(),
                 format!("{:.4}", run.loss.first),
                 format!("{:.4}", run.loss.last),
-                format!("{:.4}, {name} {value}", run.loss.eval),
+                format!("{:.4}", run.loss.eval),
+                run.score.show().1,
             ]
         }),
     );
     out.push_str("</section>\n");
-}
-
-fn legend(out: &mut String, report: &Report) {
-    out.push_str("<p class=\"legend\">");
-    for (index, run) in report.runs.iter().enumerate() {
-        let _ = write!(out, "<span><i class=\"run{index}\"></i>{}</span>", escape(run.codec.name()));
-    }
-    out.push_str("</p>\n");
-}
-
-/// Which bytes went out.
-fn traffic(out: &mut String, report: &Report) {
-    out.push_str("<section>\n<h2>Bytes sent</h2>\n");
-    type Kind = (&'static str, fn(&Run) -> u64);
-    let kinds: [Kind; 4] = [
-        ("gradient packets", |run| run.bytes.gradient_packets),
-        ("parameters (f32)", |run| run.bytes.parameter_packets),
-        ("all frames", |run| run.bytes.frames),
-        ("UDP at the socket", |run| run.bytes.udp),
-    ];
-    let most = kinds.iter().flat_map(|(_, of)| report.runs.iter().map(of)).max().unwrap_or(0).max(1);
-    for (kind, of) in kinds {
-        bars(out, report, kind, most as f64, |run| (of(run) as f64, bytes(of(run))));
-    }
-    out.push_str("<p class=\"note\">One direction, all ranks and steps together.");
-    if let Some(ratio) = ratio(report) {
-        let [first, second] = [0, 1].map(|index| report.runs[index].codec.name());
-        let _ = write!(out, " {first}'s gradient packets are {ratio:.2} times smaller than {second}'s.");
-    }
-    if report.runs.iter().all(|run| run.bytes.udp == 0) {
-        out.push_str(" This run had no sockets.");
-    }
-    out.push_str("</p>\n</section>\n");
-}
-
-fn stages(out: &mut String, report: &Report) {
-    out.push_str("<section>\n<h2>Time by stage</h2>\n");
-    type Stage = (&'static str, fn(&Run) -> f64);
-    let stages: [Stage; 6] = [
-        ("compute", |run| run.seconds.compute),
-        ("encode", |run| run.seconds.encode),
-        ("exchange", |run| run.seconds.exchange),
-        ("average", |run| run.seconds.average),
-        ("optimizer", |run| run.seconds.optimizer),
-        ("gather", |run| run.seconds.gather),
-    ];
-    let most = stages.iter().flat_map(|(_, of)| report.runs.iter().map(of)).fold(1e-9, f64::max);
-    for (stage, of) in stages {
-        bars(out, report, stage, most, |run| (of(run), seconds(of(run))));
-    }
-    let totals: Vec<String> = report
-        .runs
-        .iter()
-        .map(|run| format!("{} {}", escape(run.codec.name()), seconds(run.seconds.total)))
-        .collect();
-    let _ = write!(
-        out,
-        "<p class=\"note\">Wall-clock time over all steps, mean of the ranks; exchange and gather include waiting for \
-         slower ranks. First step to last: {}.</p>\n</section>\n",
-        totals.join(", ")
-    );
-}
-
-/// One bar per run under a common label; `of` gives length and text.
-fn bars(out: &mut String, report: &Report, label: &str, most: f64, of: impl Fn(&Run) -> (f64, String)) {
-    let _ = write!(out, "<div class=\"bars\"><div class=\"label\">{}</div>", escape(label));
-    for (index, run) in report.runs.iter().enumerate() {
-        let (length, text) = of(run);
-        let _ = write!(
-            out,
-            "<div class=\"bar\"><div class=\"track\"><i class=\"run{index}\" style=\"width:{:.2}%\"></i></div>\
-             <span>{} {}</span></div>",
-            100.0 * length / most,
-            escape(run.codec.name()),
-            escape(&text)
-        );
-    }
-    out.push_str("</div>\n");
-}
-
-fn fleet(out: &mut String, report: &Report) {
-    out.push_str("<section>\n<h2>Nodes</h2>\n");
-    if let Some(run) = report.runs.first() {
-        table(
-            out,
-            &["rank", "backend", "adapter"],
-            run.nodes.iter().map(|node| {
-                vec![
-                    node.rank.to_string(),
-                    node.backend.clone(),
-                    node.adapter.clone().unwrap_or_else(|| "\u{2013}".into()),
-                ]
-            }),
-        );
-    }
-    out.push_str("</section>\n<section>\n<h2>Codecs</h2>\n");
-    table(
-        out,
-        &["codec", "saturated codes", "non-finite", "resets"],
-        report.runs.iter().map(|run| {
-            vec![
-                run.codec.name().to_owned(),
-                grouped(run.residual.saturated),
-                grouped(run.residual.nonfinite),
-                grouped(run.residual.resets),
-            ]
-        }),
-    );
-    for run in &report.runs {
-        let parameters = run.codec.parameters();
-        if !parameters.is_empty() {
-            let _ =
-                writeln!(out, "<p class=\"note\">{}: {}</p>", escape(run.codec.name()), escape(&parameters));
-        }
-        let _ = writeln!(
-            out,
-            "<p class=\"note\">{}: parameters after the last step, the same on every rank, BLAKE3 <code>{}</code></p>",
-            escape(run.codec.name()),
-            escape(&run.parameters_blake3)
-        );
-    }
-    out.push_str("</section>\n");
-}
-
-fn settings(out: &mut String, report: &Report) {
-    out.push_str("<section>\n<h2>Settings</h2>\n<dl>\n");
-    for (name, value) in &report.settings {
-        let _ = writeln!(out, "<div><dt>{}</dt><dd>{}</dd></div>", escape(name), escape(value));
-    }
-    let _ = write!(
-        out,
-        "<div><dt>gradwire</dt><dd>{}, wire version {}</dd></div>\n</dl>\n</section>\n",
-        escape(report.version),
-        report.wire_version
-    );
-}
-
-fn table(out: &mut String, head: &[&str], rows: impl Iterator<Item = Vec<String>>) {
-    let cells = |tag: &str, cells: &mut dyn Iterator<Item = &str>| {
-        cells.map(|cell| format!("<{tag}>{}</{tag}>", escape(cell))).collect::<String>()
-    };
-    let _ = write!(
-        out,
-        "<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n",
-        cells("th", &mut head.iter().copied())
-    );
-    for row in rows {
-        let _ = writeln!(out, "<tr>{}</tr>", cells("td", &mut row.iter().map(String::as_str)));
-    }
-    out.push_str("</tbody>\n</table></div>\n");
-}
-
-/// Text that can stand anywhere in HTML, attributes included.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CodecInfo, Loss, Residual, RunSeconds, ScoreField};
+    use super::super::{CodecInfo, Loss, Residual, Run, RunSeconds, ScoreField};
+    use super::super::{DataFile, Settings};
     use super::*;
+    use crate::args::ScaleArg;
     use crate::event::{Bytes, Node};
 
-    #[test]
-    fn nothing_from_outside_is_markup_and_nothing_is_loaded() {
-        let evil = "<script src=\"http://x\">alert('&')</script>";
-        let run = Run {
-            codec: CodecInfo::F32,
-            nodes: vec![Node { rank: 0, backend: "gpu".into(), adapter: Some(evil.into()) }],
+    const EVIL: &str = "<script src=\"http://x\">alert('&')</script>";
+
+    fn run(codec: CodecInfo, gradient_packets: u64) -> Run {
+        Run {
+            codec,
+            nodes: vec![Node { rank: 0, backend: "gpu".into(), adapter: Some(EVIL.into()) }],
             loss: Loss { first: 1.0, last: f64::NAN, eval: 0.1 },
             score: ScoreField::Accuracy { eval_accuracy: 1.0 },
-            bytes: Bytes::default(),
+            bytes: Bytes { gradient_packets, parameter_packets: 80, frames: gradient_packets + 80, udp: 0 },
             seconds: RunSeconds {
                 compute: 0.0,
                 encode: 0.0,
@@ -280,21 +161,62 @@ mod tests {
             residual: Residual::default(),
             parameters_blake3: "00".into(),
             losses: vec![1.0],
-        };
-        let report = Report {
+        }
+    }
+
+    fn report(nodes: u32, runs: Vec<Run>) -> Report {
+        Report {
             version: "0",
             wire_version: 1,
-            task: evil.into(),
+            task: EVIL.into(),
             params: 1,
             steps: 1,
             seed: 0,
-            runs: vec![run],
-            settings: vec![("data", evil.into())],
-        };
-        let page = page(&report);
+            settings: Settings {
+                batch: 1,
+                learning_rate: 0.1,
+                optimizer: "sgd".into(),
+                weight_decay: 0.0,
+                scale: ScaleArg::Auto,
+                mesh: EVIL.into(),
+                nodes,
+                deadline_seconds: 10.0,
+                data: Some(DataFile { file: EVIL.into(), bytes: Some(1) }),
+            },
+            runs,
+        }
+    }
+
+    fn loco() -> CodecInfo {
+        CodecInfo::Loco {
+            scale_log2: Some(1),
+            scale_auto: true,
+            residual_scale_log2: 4,
+            decay: 205,
+            reset_every: 512,
+        }
+    }
+
+    #[test]
+    fn nothing_from_outside_is_markup_and_nothing_is_loaded() {
+        let page = page(&report(2, vec![run(loco(), 10), run(CodecInfo::F32, 80)]));
         assert!(!page.contains("<script"), "{page}");
         for loader in ["src=\"", "href=", "@import", "url("] {
             assert!(!page.contains(loader), "{loader} in {page}");
         }
+    }
+
+    #[test]
+    fn what_is_saved_in_all_stands_beside_what_is_saved_in_gradients() {
+        let page = page(&report(2, vec![run(loco(), 10), run(CodecInfo::F32, 80)]));
+        assert!(page.contains("<b>8.00 \u{d7}</b><span>fewer gradient bytes, loco"), "{page}");
+        assert!(page.contains("<b>1.78 \u{d7}</b><span>fewer bytes in all (frames), loco"), "{page}");
+        assert!(page.contains("parameters travel as f32"), "{page}");
+    }
+
+    #[test]
+    fn a_single_node_has_no_bars_of_bytes() {
+        let page = page(&report(1, vec![run(loco(), 0), run(CodecInfo::F32, 0)]));
+        assert!(page.contains("nobody to send to") && !page.contains("gradient packets"), "{page}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::Report;
+use super::{Report, Run};
 
 /// A table with one line per run, and what the first one saved against the second.
 pub(crate) fn table(report: &Report) -> String {
@@ -25,7 +25,7 @@ pub(crate) fn table(report: &Report) -> String {
         ]);
     }
     let widths: Vec<usize> = (0..rows[0].len())
-        .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
     for row in &rows {
@@ -38,17 +38,58 @@ pub(crate) fn table(report: &Report) -> String {
         }
         text.push('\n');
     }
-    if let Some(ratio) = ratio(report) {
-        let _ = writeln!(text, "gradient bytes: {ratio:.2} times fewer than {}", report.runs[1].codec.name());
+    if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
+        let second = report.runs[1].codec.name();
+        let total = match total {
+            Total::Udp => "UDP",
+            Total::Frames => "frames",
+        };
+        let _ = writeln!(text, "gradient bytes: {} than {second}", times(gradients));
+        let _ = writeln!(
+            text,
+            "bytes in all ({total}): {} than {second}; parameters travel as f32 with either codec",
+            times(all)
+        );
     }
     text
 }
 
+/// What "bytes in all" counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Total {
+    /// At the socket.
+    Udp,
+    /// Where there is no socket.
+    Frames,
+}
+
 /// How many times fewer gradient bytes the first run sent than the second; `None` for a single run or node.
-pub(crate) fn ratio(report: &Report) -> Option<f64> {
+pub(crate) fn gradient_ratio(report: &Report) -> Option<f64> {
+    ratio(report, |run| run.bytes.gradient_packets)
+}
+
+/// The same for all bytes that were sent.
+pub(crate) fn total_ratio(report: &Report) -> Option<(f64, Total)> {
+    let udp = report.runs.iter().all(|run| run.bytes.udp > 0);
+    let (total, of): (Total, fn(&Run) -> u64) =
+        if udp { (Total::Udp, |run| run.bytes.udp) } else { (Total::Frames, |run| run.bytes.frames) };
+    Some((ratio(report, of)?, total))
+}
+
+fn ratio(report: &Report, of: impl Fn(&Run) -> u64) -> Option<f64> {
     let [first, second] = report.runs.as_slice() else { return None };
-    let (first, second) = (first.bytes.gradient_packets, second.bytes.gradient_packets);
-    (first > 0).then(|| second as f64 / first as f64)
+    (of(first) > 0 && of(second) > 0).then(|| of(second) as f64 / of(first) as f64)
+}
+
+/// A ratio of at least 1, and in which direction it goes.
+pub(crate) fn more_or_fewer(ratio: f64) -> (String, &'static str) {
+    if ratio < 1.0 { (format!("{:.2}", 1.0 / ratio), "more") } else { (format!("{ratio:.2}"), "fewer") }
+}
+
+/// `7.99 times fewer`.
+pub(crate) fn times(ratio: f64) -> String {
+    let (figure, word) = more_or_fewer(ratio);
+    format!("{figure} times {word}")
 }
 
 /// `1.23 MB`, in powers of ten.
@@ -64,7 +105,7 @@ pub(crate) fn bytes(count: u64) -> String {
 /// `12.3 ms`, `4.56 s`.
 pub(crate) fn seconds(value: f64) -> String {
     match value {
-        v if v < 1e-3 => format!("{:.0} us", v * 1e6),
+        v if v < 1e-3 => format!("{:.0} \u{b5}s", v * 1e6),
         v if v < 1.0 => format!("{:.1} ms", v * 1e3),
         v => format!("{v:.2} s"),
     }
@@ -88,9 +129,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_ratio_below_one_is_said_the_other_way_round() {
+        assert_eq!(
+            [times(7.994), times(0.125), times(1.0)],
+            ["7.99 times fewer", "8.00 times more", "1.00 times fewer"]
+        );
+    }
+
+    #[test]
     fn numbers_come_with_their_units() {
         assert_eq!([bytes(999), bytes(1_500), bytes(2_340_000)], ["999 B", "1.5 kB", "2.3 MB"]);
-        assert_eq!([seconds(0.000_2), seconds(0.0123), seconds(4.0)], ["200 us", "12.3 ms", "4.00 s"]);
+        assert_eq!([seconds(0.000_2), seconds(0.0123), seconds(4.0)], ["200 \u{b5}s", "12.3 ms", "4.00 s"]);
         assert_eq!([grouped(5), grouped(1_234), grouped(1_234_567)], ["5", "1,234", "1,234,567"]);
     }
 }

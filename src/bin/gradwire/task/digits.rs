@@ -63,6 +63,10 @@ impl Task for Digits {
         &self.layout
     }
 
+    fn data(&self) -> String {
+        "UCI optical digits, built in".into()
+    }
+
     fn parameters(&self) -> Vec<f32> {
         self.layout.start(self.seed)
     }

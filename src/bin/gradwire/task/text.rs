@@ -32,6 +32,8 @@ pub(crate) struct Text {
     evaluation: Vec<u8>,
     mask: Tensor,
     sampler: Sampler,
+    /// Length and BLAKE3 of the file.
+    identity: String,
 }
 
 impl Text {
@@ -51,10 +53,11 @@ impl Text {
                 bytes.len()
             )));
         }
+        let identity = format!("{} bytes, BLAKE3 {}", bytes.len(), blake3::hash(&bytes).to_hex());
         let (train, evaluation) = bytes.split_at(bytes.len() - bytes.len() / 10);
         let sampler = Sampler::new(seed, windows_in(train));
         let (train, evaluation) = (train.to_vec(), evaluation.to_vec());
-        Ok(Self { layout: layout(), seed, train, evaluation, mask: causal_mask()?, sampler })
+        Ok(Self { layout: layout(), seed, train, evaluation, mask: causal_mask()?, sampler, identity })
     }
 
     /// Logits of every position of `inputs` (B x T bytes), (B T) x 256.
@@ -103,6 +106,10 @@ impl Text {
 impl Task for Text {
     fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    fn data(&self) -> String {
+        self.identity.clone()
     }
 
     fn parameters(&self) -> Vec<f32> {

@@ -79,7 +79,7 @@ fn one(
     let mut tell = |event| {
         let _ = events.send(event);
     };
-    let parameters = rank::train(communicator, task.as_mut(), job, codec, opened, &mut tell)?;
+    let parameters = rank::train(communicator, task.as_mut(), job, codec, opened, rank == 0, &mut tell)?;
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, path).map_err(own_fault)?;
     }
