@@ -7,7 +7,8 @@
 //! **Cost**: about 50 KiB per connection, of which a world of N has N - 1 per node; CPU time is per packet, about
 //! 2.2 s per GB (both ends) at 1452 bytes and half of it at 6500.
 //!
-//! **What a peer can do**: nothing without a certificate of the run but cost a handshake, up to 256 at a time.
+//! **What a peer can do**: nothing without a certificate of the run but cost a handshake, up to 256 at a time; once all
+//! ranks have joined, 4 at a time and 40 per second, at rank 0 only, which tells surplus processes that they are.
 //! With one, it can make this node store [`Tuning::unconsumed`] bytes plus one frame per stream, and be noticed:
 //! see [`crate::Loss`].
 //!
