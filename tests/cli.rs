@@ -286,3 +286,19 @@ fn verify_has_vectors_of_its_own_and_takes_only_vectors() {
         assert!(line.contains("other.json: not a vector file") && !line.contains("column"), "{line}");
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_that_takes_no_byte_is_a_failure_on_stdout_and_nothing_on_stderr() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for verb in [&["verify"][..], &["verify", "--json"], &["doctor"], &["doctor", "--json"]] {
+        let output = gradwire(verb).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{verb:?}: {}", text(&output.stderr));
+        assert!(one_line(&output).starts_with("error: stdout: "), "{verb:?}: {}", text(&output.stderr));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let mut train = gradwire(&short(path.to_str().unwrap(), &[]));
+    let status = train.stderr(full()).stdout(std::process::Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(0));
+}

@@ -23,7 +23,7 @@ fn main() -> Result<(), Failure> {
     let config = |rank, rendezvous: String| -> Result<Config, Failure> {
         let world = World::new(rank, ranks, 0)?;
         let mut config = Config::new(authority.issue(rank, ranks)?, world, Rendezvous::Address(rendezvous));
-        config.bind = ([127, 0, 0, 1], 0).into();
+        config.bind = Some(([127, 0, 0, 1], 0).into());
         config.tuning.mtu = mtu;
         Ok(config)
     };

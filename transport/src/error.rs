@@ -116,7 +116,7 @@ pub enum FrameError {
         size: u32,
     },
     /// A frame of a collective that is over, or further ahead than the protocol allows.
-    #[error("frame of step {}, tag {} during step {}, tag {}", theirs.step, theirs.tag.0, ours.step, ours.tag.0)]
+    #[error("frame of {} during step {}", if theirs.step == ours.step { "another exchange".to_owned() } else { format!("step {}", theirs.step) }, ours.step)]
     OutOfOrder {
         /// The frame's.
         theirs: Operation,
@@ -225,8 +225,11 @@ pub enum ExchangeError {
         /// Bytes of its message.
         total: u64,
     },
-    /// `by` gave up because of another rank.
-    #[error("{abort} (rank {by} says so, step {step})")]
+    /// `by` gave up, because of itself or of another rank.
+    #[error("{abort} ({}step {step})", match abort.culprit == Some(*by) {
+        true => String::new(),
+        false => format!("rank {by} says so, "),
+    })]
     Aborted {
         /// Who told us.
         by: Rank,
@@ -236,7 +239,7 @@ pub enum ExchangeError {
         step: u64,
     },
     /// `rank` sent a message of another length than this rank expects.
-    #[error("rank {rank} sends {sent} bytes in step {step}, tag {}, where {expected} are expected", tag.0)]
+    #[error("rank {rank} sends {sent} bytes in step {step}, where {expected} are expected")]
     Length {
         /// The rank that differs.
         rank: Rank,
@@ -280,5 +283,32 @@ impl ExchangeError {
             Self::Aborted { abort, .. } => abort.culprit,
             Self::Caller { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Tag;
+
+    #[test]
+    fn who_speaks_of_itself_is_not_named_twice() {
+        let aborted = |by, culprit| {
+            let abort = Abort { culprit, reason: "was interrupted".into() };
+            ExchangeError::Aborted { by: Rank(by), abort, step: 340 }.to_string()
+        };
+        assert_eq!(aborted(1, Some(Rank(1))), "rank 1 was interrupted (step 340)");
+        assert_eq!(aborted(0, Some(Rank(1))), "rank 1 was interrupted (rank 0 says so, step 340)");
+        assert_eq!(aborted(0, None), "was interrupted (rank 0 says so, step 340)");
+    }
+
+    #[test]
+    fn no_tag_is_in_what_users_read() {
+        let operation = |step, tag| Operation { step, tag: Tag(tag) };
+        let frame = |theirs, ours| FrameError::OutOfOrder { theirs, ours }.to_string();
+        assert_eq!(frame(operation(2, 3), operation(5, 1)), "frame of step 2 during step 5");
+        assert_eq!(frame(operation(5, 3), operation(5, 1)), "frame of another exchange during step 5");
+        let length = ExchangeError::Length { rank: Rank(1), sent: 4, expected: 8, step: 2, tag: Tag(3) };
+        assert_eq!(length.to_string(), "rank 1 sends 4 bytes in step 2, where 8 are expected");
     }
 }

@@ -20,6 +20,7 @@ mod nodelist;
 
 use std::fmt;
 
+use crate::address;
 use crate::world::{World, WorldError};
 
 pub use nodelist::first_host;
@@ -52,6 +53,18 @@ impl fmt::Display for Launcher {
     }
 }
 
+/// What is known from elsewhere, such as command-line options. It wins: the environment is not asked for it, so what
+/// is missing or unusable there does not matter. Default: nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The rank.
+    pub rank: Option<u32>,
+    /// Number of ranks.
+    pub world_size: Option<u32>,
+    /// Whether the way to the other ranks is known; [`Launch::rendezvous`] is `None` then.
+    pub rendezvous: bool,
+}
+
 /// Which part of which world this process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -59,7 +72,7 @@ pub struct Launch {
     pub rank: u32,
     /// 1 to [`crate::world::MAX_WORLD_SIZE`].
     pub world_size: u32,
-    /// `host:port` of rank 0, where the launcher says it.
+    /// `host:port` of rank 0, where the launcher says it and nobody else did.
     pub rendezvous: Option<String>,
     /// Who said so.
     pub source: Launcher,
@@ -98,33 +111,39 @@ pub enum LaunchError {
 }
 
 impl Launch {
-    /// What the environment says; `None` if no launcher is there. `variable` looks up a name, for example with
-    /// `|name| std::env::var(name).ok()`; an empty value counts as none. A caller that has the world size or the
-    /// rendezvous from elsewhere answers it for `GRADWIRE_WORLD_SIZE` and `GRADWIRE_RENDEZVOUS`.
+    /// What the environment says beyond what is `known`; `None` if no launcher is there. `variable` looks up a name,
+    /// for example with `|name| std::env::var(name).ok()`; an empty value counts as none. A world of one rank needs
+    /// no rendezvous.
     ///
     /// # Errors
     ///
-    /// If a launcher is there, but a variable is missing or unusable; it is named.
-    pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, LaunchError> {
+    /// If a launcher is there, but a variable that is needed is missing or unusable; it is named.
+    pub fn from_environment(
+        known: Known,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Self>, LaunchError> {
         let environment = Environment { variable: &variable };
         let Some(source) = environment.launcher() else { return Ok(None) };
-        let needed = |name| environment.number(name)?.ok_or(missing(source, name));
-        let (rank, world_size) = match source {
-            Launcher::Torchrun => (needed("RANK")?, needed("WORLD_SIZE")?),
-            Launcher::Slurm => (needed("SLURM_PROCID")?, needed("SLURM_NTASKS")?),
-            Launcher::OpenMpi => (needed("OMPI_COMM_WORLD_RANK")?, needed("OMPI_COMM_WORLD_SIZE")?),
-            Launcher::Kubernetes => {
-                let size = match environment.number("GRADWIRE_WORLD_SIZE")? {
-                    Some(size) => size,
-                    None => environment
-                        .number("WORLD_SIZE")?
-                        .ok_or(missing(source, "GRADWIRE_WORLD_SIZE or WORLD_SIZE"))?,
-                };
-                (needed("JOB_COMPLETION_INDEX")?, size)
-            }
+        let (rank, size): (_, &[_]) = match source {
+            Launcher::Torchrun => ("RANK", &["WORLD_SIZE"]),
+            Launcher::Slurm => ("SLURM_PROCID", &["SLURM_NTASKS"]),
+            Launcher::OpenMpi => ("OMPI_COMM_WORLD_RANK", &["OMPI_COMM_WORLD_SIZE"]),
+            Launcher::Kubernetes => ("JOB_COMPLETION_INDEX", &["GRADWIRE_WORLD_SIZE", "WORLD_SIZE"]),
+        };
+        let rank = match known.rank {
+            Some(rank) => rank,
+            None => environment.first(&[rank])?.ok_or(missing(source, rank))?,
+        };
+        let world_size = match known.world_size {
+            Some(size) => size,
+            None => environment.first(size)?.ok_or_else(|| {
+                let both = "GRADWIRE_WORLD_SIZE or WORLD_SIZE";
+                missing(source, if let [name] = size { name } else { both })
+            })?,
         };
         World::new(rank, world_size, 0).map_err(|error| LaunchError::World { source_name: source, error })?;
-        let rendezvous = environment.rendezvous(source)?;
+        let rendezvous =
+            if known.rendezvous || world_size == 1 { None } else { environment.rendezvous(source)? };
         Ok(Some(Self { rank, world_size, rendezvous, source }))
     }
 }
@@ -142,6 +161,11 @@ impl Environment<'_> {
         let Some(value) = self.text(variable) else { return Ok(None) };
         let expected = "a number from 0 to 4294967295";
         value.parse().map(Some).map_err(|_| LaunchError::Value { variable, value, expected })
+    }
+
+    /// The first of these variables that is set.
+    fn first(&self, variables: &[&'static str]) -> Result<Option<u32>, LaunchError> {
+        variables.iter().find_map(|name| self.number(name).transpose()).transpose()
     }
 
     fn launcher(&self) -> Option<Launcher> {
@@ -163,10 +187,9 @@ impl Environment<'_> {
 
     fn rendezvous(&self, source: Launcher) -> Result<Option<String>, LaunchError> {
         if let Some(address) = self.text("GRADWIRE_RENDEZVOUS") {
-            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-            return match port {
-                Some(1..) => Ok(Some(address)),
-                _ => Err(LaunchError::Value {
+            return match address::check(&address) {
+                Ok(_) => Ok(Some(address)),
+                Err(_) => Err(LaunchError::Value {
                     variable: "GRADWIRE_RENDEZVOUS",
                     value: address,
                     expected: "host:port with a port above 0",
@@ -233,7 +256,11 @@ mod tests {
     use super::*;
 
     fn launch(environment: &[(&str, &str)]) -> Result<Option<Launch>, LaunchError> {
-        Launch::from_environment(|name| {
+        launch_beside(Known::default(), environment)
+    }
+
+    fn launch_beside(known: Known, environment: &[(&str, &str)]) -> Result<Option<Launch>, LaunchError> {
+        Launch::from_environment(known, |name| {
             environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }
@@ -274,6 +301,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_is_not_asked_for_and_wins() {
+        let beside = |known, environment: &[(&str, &str)]| {
+            launch_beside(known, environment)
+                .map(|launch| launch.map(|it| (it.rank, it.world_size, it.rendezvous)))
+                .map_err(|error| error.to_string())
+        };
+        let known = |rank, world_size, rendezvous| Known { rank, world_size, rendezvous };
+        let half = [("RANK", "0"), ("WORLD_SIZE", "2")];
+        assert_eq!(beside(known(None, None, true), &half), Ok(Some((0, 2, None))));
+        assert_eq!(beside(known(None, Some(1), false), &half), Ok(Some((0, 1, None))), "a world of one");
+        let said = beside(known(Some(1), None, false), &half).unwrap_err();
+        assert!(said.ends_with("but MASTER_ADDR is not set"), "{said}");
+        let job = [("JOB_COMPLETION_INDEX", "3"), ("MASTER_PORT", "none")];
+        assert_eq!(beside(known(None, Some(4), true), &job), Ok(Some((3, 4, None))));
+        let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_NODELIST", "gpu[")];
+        assert_eq!(beside(known(None, None, true), &slurm), Ok(Some((1, 4, None))));
+        let wild = [("RANK", "x"), ("WORLD_SIZE", "y"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "7")];
+        assert_eq!(beside(known(Some(1), Some(2), false), &wild), Ok(Some((1, 2, Some("a:7".into())))));
+        let said = beside(known(Some(2), Some(2), true), &wild).unwrap_err();
+        assert_eq!(said, "torchrun: rank 2 is not below the world size 2");
+        assert_eq!(beside(known(Some(0), Some(2), true), &[]), Ok(None), "no launcher");
+    }
+
+    #[test]
     fn what_is_missing_or_unusable_is_named_with_its_value() {
         for (left_out, name) in [(0, "RANK"), (1, "WORLD_SIZE"), (2, "MASTER_ADDR"), (3, "MASTER_PORT")] {
             let mut environment = TORCHRUN.to_vec();
@@ -295,7 +346,7 @@ mod tests {
         assert_eq!(with(0, "8"), "torchrun: rank 8 is not below the world size 8");
         assert_eq!(with(1, "0"), "torchrun: world size 0 is not in 1..=4096");
         assert_eq!(with(3, "65536"), r#"MASTER_PORT is "65536", a port from 1 to 65535 is expected"#);
-        let nodes = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_JOB_NODELIST", "gpu[")];
+        let nodes = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_NODELIST", "gpu[")];
         assert_eq!(error(&nodes), r#"SLURM_JOB_NODELIST is "gpu[", a list such as gpu[03-07,9] is expected"#);
     }
 }

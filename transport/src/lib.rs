@@ -8,11 +8,14 @@
 //! - [`mesh`]: the [`Mesh`] trait (carry frames, notice losses) and the [`Communicator`] that drives
 //!   collectives over one.
 //! - [`launch`]: rank, world size and rendezvous from what started the process.
+//! - [`address`], [`file`](mod@file): what is checked before it is used: addresses of ranks, and files that others wrote.
 //! - [`memory`]: a mesh inside one process. `quic` (feature `quic`): a mesh of mutually authenticated QUIC
 //!   connections.
 
+pub mod address;
 pub mod collective;
 pub mod error;
+pub mod file;
 pub mod frame;
 pub mod launch;
 pub mod memory;
@@ -25,7 +28,7 @@ pub mod world;
 pub use collective::Limits;
 pub use error::{Abort, ExchangeError, FrameError, Loss};
 pub use frame::{Frame, Header, Operation, Tag, WIRE_VERSION};
-pub use launch::{Launch, LaunchError, Launcher};
+pub use launch::{Known, Launch, LaunchError, Launcher};
 pub use mesh::{Communicator, Event, Mesh};
 pub use stats::{PeerStats, Stats};
 pub use world::{Rank, World, WorldError};

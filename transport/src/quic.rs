@@ -7,7 +7,8 @@
 //! **Cost**: about 50 KiB per connection, of which a world of N has N - 1 per node; CPU time is per packet, about
 //! 2.2 s per GB (both ends) at 1452 bytes and half of it at 6500.
 //!
-//! **What a peer can do**: nothing without a certificate of the run but cost a handshake, up to 256 at a time.
+//! **What a peer can do**: nothing without a certificate of the run but cost a handshake, up to 256 at a time; once all
+//! ranks have joined, 4 at a time and 40 per second, at rank 0 only, which tells surplus processes that they are.
 //! With one, it can make this node store [`Tuning::unconsumed`] bytes plus one frame per stream, and be noticed:
 //! see [`crate::Loss`].
 //!
@@ -24,6 +25,7 @@
 //! # }
 //! ```
 
+mod bind;
 mod close;
 mod config;
 mod endpoint;
@@ -36,12 +38,13 @@ mod link;
 mod mesh;
 mod peers;
 mod reset;
+mod seats;
 mod table;
 mod tls;
 
 use std::net::SocketAddr;
 
-pub use config::{Config, MAX_MTU, Rendezvous, Tuning};
+pub use config::{Config, MAX_MTU, Rendezvous, Tuning, Waiting};
 pub use error::JoinError;
 pub use hello::{Agreement, MAX_AGREEMENT_BYTES, MAX_AGREEMENTS};
 pub use identity::{Authority, Identity, IdentityError, keygen};
@@ -64,12 +67,13 @@ impl QuicMesh {
     ///
     /// # Errors
     ///
-    /// If an option is outside its range, the identity unusable or of another rank, or the port in use.
+    /// At once, on every rank: if an option is outside its range, the identity unusable or of another rank, the
+    /// rendezvous no address ([`JoinError::Address`]), or the port in use.
     pub fn bind(config: Config) -> Result<Pending, JoinError> {
         config.validate()?;
         let hello = Hello::new(&config.world, &config.agreements)?;
         let driver = Driver::bind(&config)?;
-        let local = driver.local_addr().map_err(|source| JoinError::Bind { address: config.bind, source })?;
+        let local = driver.local_addr().map_err(JoinError::Thread)?;
         Ok(Pending { driver, config, hello, local })
     }
 }
@@ -86,7 +90,8 @@ impl Pending {
     /// # Errors
     ///
     /// At the deadline, with the ranks that are missing; at once, if a member of the run disagrees with this
-    /// node, which both sides then report. Whoever is no member is ignored.
+    /// node, which both sides then report, and up to 2 s later, because those that call late are told too. Whoever
+    /// is no member is ignored.
     pub fn join(self) -> Result<QuicMesh, JoinError> {
         let Self { driver, config, hello, .. } = self;
         let joining = join::join(driver.endpoint.clone(), config.clone(), hello);

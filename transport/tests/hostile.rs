@@ -334,7 +334,7 @@ fn a_length_mismatch_in_a_message_sent_ahead_is_noticed_when_it_begins() {
     let error = communicator.all_gather(operation(6, 4), Bytes::new(), &[0, 48]).unwrap_err();
     let due = ExchangeError::Length { rank: Rank(1), sent: 40, expected: 48, step: 6, tag: Tag(4) };
     assert_eq!(error, due);
-    assert_eq!(told(&mut peer).to_string(), "rank 1 sends 40 bytes in step 6, tag 4, where 48 are expected");
+    assert_eq!(told(&mut peer).to_string(), "rank 1 sends 40 bytes in step 6, where 48 are expected");
 }
 
 #[test]

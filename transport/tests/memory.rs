@@ -113,7 +113,7 @@ fn a_rank_that_panics_says_so() {
     let error = communicator.barrier(operation(1, 0)).unwrap_err();
     assert_eq!(error.culprit(), Some(Rank(1)));
     let text = error.to_string();
-    assert_eq!(text, "rank 1 panicked (before the first collective) (rank 1 says so, step 1)");
+    assert_eq!(text, "rank 1 panicked (before the first collective) (step 1)");
 }
 
 #[test]

@@ -35,13 +35,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let report = examine();
     if args.json {
-        let text =
-            serde_json::to_string(&report).map_err(|error| Failure::Work(format!("report: {error}")))?;
-        println!("{text}");
+        crate::say::print(serde_json::to_string(&report).map_err(Failure::work)?)
     } else {
-        print(&report);
+        crate::say::print(text(&report))
     }
-    Ok(())
 }
 
 #[derive(Serialize)]
@@ -210,34 +207,31 @@ fn advice(found: &[AdapterInfo], adapters: &[Adapter], cpu: &Cpu, udp: &Udp) -> 
     advice
 }
 
-fn print(report: &Report) {
-    println!("{} adapter(s)", report.adapters.len());
+/// The report for humans.
+fn text(report: &Report) -> String {
     let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1} GB/s"));
+    let known = |flag: Option<bool>| flag.map_or("unknown", |flag| if flag { "yes" } else { "no" });
+    let mut lines = vec![format!("{} adapter(s)", report.adapters.len())];
     for adapter in &report.adapters {
-        println!("  {}", adapter.name);
-        println!("    {}, {}, {}", adapter.backend, adapter.r#type, adapter.driver);
-        println!(
+        lines.push(format!("  {}", adapter.name));
+        lines.push(format!("    {}, {}, {}", adapter.backend, adapter.r#type, adapter.driver));
+        lines.push(format!(
             "    {}, encode {}, copy {}",
             if adapter.exact { "exact" } else { "NOT exact" },
             rate(adapter.encode_gb_per_s),
             rate(adapter.copy_gb_per_s)
-        );
-        println!(
-            "    buffer {} MiB, binding {} MiB",
-            adapter.limits.buffer_bytes >> 20,
-            adapter.limits.binding_bytes >> 20
-        );
+        ));
+        let (buffer, binding) = (adapter.limits.buffer_bytes >> 20, adapter.limits.binding_bytes >> 20);
+        lines.push(format!("    buffer {buffer} MiB, binding {binding} MiB"));
     }
-    let cpu = &report.cpu;
-    println!("cpu, one core: {}", cpu.simd);
-    println!("    encode {}, copy {}", rate(Some(cpu.encode_gb_per_s)), rate(Some(cpu.copy_gb_per_s)));
-    let known = |flag: Option<bool>| flag.map_or("unknown", |flag| if flag { "yes" } else { "no" });
-    let buffer =
-        report.udp.socket_buffer.map_or("unknown".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
-    println!("udp: socket buffer {buffer}, gso {}, gro {}", known(report.udp.gso), known(report.udp.gro));
-    for advice in &report.advice {
-        println!("advice: {advice}");
-    }
+    let Report { cpu, udp, .. } = report;
+    lines.push(format!("cpu, one core: {}", cpu.simd));
+    let (encode, copy) = (rate(Some(cpu.encode_gb_per_s)), rate(Some(cpu.copy_gb_per_s)));
+    lines.push(format!("    encode {encode}, copy {copy}"));
+    let buffer = udp.socket_buffer.map_or("unknown".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
+    lines.push(format!("udp: socket buffer {buffer}, gso {}, gro {}", known(udp.gso), known(udp.gro)));
+    lines.extend(report.advice.iter().map(|advice| format!("advice: {advice}")));
+    lines.join("\n")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use gradwire::transport::quic;
 
 use crate::failure::Failure;
+use crate::say::note;
 
 /// Make the certificate authority of one run and an identity for each rank.
 ///
@@ -46,13 +47,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "authority_key": path("ca-key.pem".into()),
             "identities": identities,
         });
-        crate::print(report)
+        crate::say::print(report)
     } else {
-        eprintln!(
+        note!(
             "{} identities, rank-0.pem to rank-{}.pem; ca-key.pem is not needed at run time, keep it apart",
             args.world_size,
             args.world_size - 1
         );
-        crate::print(args.out.display())
+        crate::say::print(args.out.display())
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Human output goes to stderr, results to stdout. Exit status: 0 done, 1 the work failed, 2 wrong usage.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod args;
 mod backend;
 mod doctor;
@@ -15,6 +17,7 @@ mod milestone;
 mod node;
 mod rank;
 mod report;
+mod say;
 mod task;
 mod train;
 mod vectors;
@@ -66,18 +69,10 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
+            say::note!("error: {failure}");
             ExitCode::from(failure.status())
         }
     }
-}
-
-/// Prints a result on stdout; a reader that has gone away is a failure, not a panic.
-fn print(result: impl std::fmt::Display) -> Result<(), failure::Failure> {
-    use std::io::Write;
-
-    writeln!(std::io::stdout(), "{result}")
-        .map_err(|error| failure::Failure::Work(format!("stdout: {error}")))
 }
 
 /// Warnings and worse, unless `RUST_LOG` says otherwise; children leave warnings to their parent, who would
@@ -88,5 +83,10 @@ fn log_to_stderr(is_child: bool) {
     // What ends a run, the communicator warns of and the verb then reports: once is enough.
     let default = if is_child { "error" } else { "warn,gradwire_transport::mesh=error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .log_internal_errors(false)
+        .init();
 }

@@ -8,12 +8,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gradwire::transport::quic::{Agreement, Config, JoinError, QuicMesh};
+use gradwire::codec::loco;
+use gradwire::transport::quic::{Agreement, Config, JoinError, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank};
 
 use crate::args::{BackendName, CodecName, Job, ScaleArg, TrainingArgs, name_of};
 use crate::event::{Event, Fault};
 use crate::failure::Failure;
+use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
 use place::Place;
@@ -53,8 +55,8 @@ pub(crate) struct Args {
     ///   address = "node-a.example:7000"
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     peers: Option<PathBuf>,
-    /// UDP address to listen on; port 0 lets the system choose [default: 0.0.0.0 and, on rank 0 or with --peers, the
-    /// port that the others are told].
+    /// UDP address to listen on; port 0 lets the system choose [default: all addresses of the
+    /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
     /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order.
@@ -129,7 +131,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     teller.begin(args, &job, world)?;
     let (settled, note) = backend::settle(args.backend, job.adapter.as_deref());
     if let Some(note) = note {
-        eprintln!("{note}");
+        note!("{note}");
     }
     let opened = backend::open(settled, job.adapter.as_deref())?;
 
@@ -140,7 +142,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
             teller.tell(Event::Listening { address: pending.local_addr().to_string() });
         }
     } else {
-        eprintln!(
+        note!(
             "rank {own} of {} ({}), rank 0 at {}: {} with {}, codec on {}, listening on {}",
             world.size(),
             place.source,
@@ -158,7 +160,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     // Only now: until here, Ctrl-C simply ends the process.
     interrupt::watch()?;
     if !args.report_to_parent {
-        eprintln!("rank {own}: connected to all {} ranks", world.size());
+        note!("rank {own}: connected to all {} ranks", world.size());
     }
     let communicator = Communicator::new(Box::new(mesh), Limits::default());
     // Of the children of one parent, rank 0 evaluates for all; a user of a node wants to see it there.
@@ -176,9 +178,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
 /// The error, with what most likely is behind it.
 fn explain(error: &JoinError) -> String {
     match error {
-        JoinError::Foreign { .. } | JoinError::Refused { .. }
-            if error.to_string().contains("certificate") =>
-        {
+        JoinError::Refused { .. } if error.to_string().contains("of another run") => {
             format!("{error} (identities of different keygen runs?)")
         }
         _ => error.to_string(),
@@ -187,25 +187,40 @@ fn explain(error: &JoinError) -> String {
 
 fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {
     let mut config = Config::new(place.identity.clone(), place.world, place.rendezvous.clone());
-    if let Some(bind) = args.bind {
-        config.bind = bind;
-    } else if let Some(port) = place.own_address.as_deref().and_then(port_of) {
-        config.bind.set_port(port);
-    }
+    config.bind = args.bind;
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join_timeout);
     config.agreements = agreements(job, args.codec, task);
+    // A child's parent sees for itself who is missing.
+    if !args.report_to_parent {
+        config.waiting = Some(Waiting::new(|missing, waited| {
+            let each: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            let ranks = if each.len() == 1 { "rank" } else { "ranks" };
+            note!("waiting for {ranks} {} ({waited:.0?})", each.join(", "));
+        }));
+    }
     config
 }
 
 /// What makes runs different: if two ranks differ in one of these, neither trains what its user asked for. Constants
-/// (the codec's decay, the optimizer's moments, the order of the data) are the version's. The first difference is
+/// (the optimizer's moments, the order of the data) are the version's. The first difference is
 /// reported: what explains others comes first.
 fn agreements(job: &Job, codec: CodecName, task: &dyn Task) -> Vec<Agreement> {
-    let codec = match (codec, job.scale) {
-        (CodecName::F32, _) => name_of(codec),
-        (CodecName::Loco, ScaleArg::Auto) => format!("{}, scale auto", name_of(codec)),
-        (CodecName::Loco, ScaleArg::Log2(log2)) => format!("{}, scale 2^{log2}", name_of(codec)),
+    let codec = match codec {
+        // Without parameters: ranks may differ in options that this codec does not look at.
+        CodecName::F32 => name_of(codec),
+        CodecName::Loco => {
+            let scale = match job.scale {
+                ScaleArg::Auto => "auto".to_owned(),
+                ScaleArg::Log2(log2) => format!("2^{log2}"),
+            };
+            let loco::Config { residual_scale_log2, decay, reset_every, .. } = job.loco;
+            let reset = reset_every.map_or_else(|| "never".to_owned(), |steps| format!("every {steps}"));
+            format!(
+                "{}, scale {scale}, decay {decay}, residual scale {residual_scale_log2}, reset {reset}",
+                name_of(codec)
+            )
+        }
     };
     let optimizer = format!("{}, weight decay {}", name_of(job.optimizer_name), job.weight_decay);
     vec![
@@ -221,8 +236,4 @@ fn agreements(job: &Job, codec: CodecName, task: &dyn Task) -> Vec<Agreement> {
         Agreement::new("samples per rank and step", job.batch.to_string()),
         Agreement::new("seed", job.seed.to_string()),
     ]
-}
-
-fn port_of(address: &str) -> Option<u16> {
-    address.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
 }

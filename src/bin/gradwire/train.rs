@@ -20,6 +20,7 @@ use crate::interrupt;
 use crate::report::tally::Tally;
 use crate::report::write::Output;
 use crate::report::{Report, Run, html, summary};
+use crate::say::note;
 use progress::Progress;
 
 /// The most nodes on one machine: each is a process with a connection to every other one.
@@ -92,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut output = Output::create(&folder::choose(args.out.as_deref())?)?;
 
     let each = if plan.nodes == 1 { "node" } else { "nodes" };
-    eprintln!(
+    note!(
         "gradwire {}: {}, {} parameters, {} {each} ({}), {} steps of {} x {} samples",
         env!("CARGO_PKG_VERSION"),
         name_of(job.task),
@@ -104,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         job.batch
     );
     if let Some(note) = note {
-        eprintln!("{note}");
+        note!("{note}");
     }
 
     let mut runs = Vec::new();
@@ -129,10 +130,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     output.file("report.html", html::page(&report).as_bytes())?;
     let page = output.path("report.html");
     if args.json {
-        eprintln!("wrote {}", page.display());
-        return crate::print(json);
+        note!("wrote {}", page.display());
+        return crate::say::print(json);
     }
-    crate::print(format_args!("{}{}", summary::table(&report), page.display()))
+    crate::say::print(format_args!("{}{}", summary::table(&report), page.display()))
 }
 
 /// Checks the options; `auto` is left for [`Plan::settle`].

@@ -150,7 +150,7 @@ impl Communicator {
         });
         if let Err(error) = &result {
             let abort = told(error, self.world.rank());
-            tracing::warn!(rank = self.world.rank().0, step = operation.step, tag = operation.tag.0, %error, "collective failed");
+            tracing::warn!(rank = self.world.rank().0, step = operation.step, %error, "collective failed");
             self.failure = Some(error.clone());
             self.mesh.close(Some(&abort));
         }
@@ -222,7 +222,7 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         let how = if std::thread::panicking() { "panicked" } else { "left without closing its communicator" };
         let reason = match self.last {
-            Some(last) => format!("{how} (after step {}, tag {})", last.step, last.tag.0),
+            Some(last) => format!("{how} (after step {})", last.step),
             None => format!("{how} (before the first collective)"),
         };
         self.abort(&Abort { culprit: Some(self.world.rank()), reason });

@@ -12,6 +12,8 @@ pub(super) const CLOSED: VarInt = VarInt::from_u32(0);
 pub(super) const ABORTED: VarInt = VarInt::from_u32(1);
 /// The hello was refused; the verdict says why, and the reason repeats it.
 pub(super) const REFUSED: VarInt = VarInt::from_u32(2);
+/// The caller's rank has joined already, and with it everyone.
+pub(super) const TAKEN: VarInt = VarInt::from_u32(3);
 
 /// The culprit plus one (0: none), u32 little-endian, then the reason in UTF-8.
 pub(super) fn encode_abort(abort: &Abort) -> Vec<u8> {

@@ -1,14 +1,17 @@
 //! What a node needs to know to join.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::JoinError;
 use super::hello::Agreement;
 use super::identity::{Identity, IdentityError};
 use super::peers::Peers;
+use crate::address;
 use crate::frame::{HEADER_BYTES, MAX_PAYLOAD};
-use crate::world::World;
+use crate::world::{Rank, World};
 
 /// The largest UDP payload that [`Tuning::mtu`] may allow, 6500 bytes and not 8952: ten segments of 8952 exceed
 /// 64 KiB, segmentation offload answers EMSGSIZE, and the connection hangs without an error.
@@ -20,12 +23,37 @@ pub(super) const FRAME_COST: usize = HEADER_BYTES + 512;
 /// Where the other ranks are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rendezvous {
-    /// `host:port` of rank 0, which tells everyone where the others are, as it sees them. Rank 0 itself listens
-    /// on [`Config::bind`] and does not look at the address. All ranks must be reachable for each other at the
-    /// addresses that rank 0 sees: no address translation between them.
+    /// `host:port` of rank 0, which tells everyone where the others are, as it sees them. Rank 0 itself takes the
+    /// port from it unless [`Config::bind`] is given; then it may be empty or have port 0. All ranks must be
+    /// reachable for each other at the addresses that rank 0 sees: no address translation between them.
     Address(String),
     /// Every rank's address.
     Peers(Peers),
+}
+
+/// Who is told whom a node waits for while it joins: `missing`, in order (at least the first 64), and for how long it
+/// has waited. Called about every 5 s, on the thread that carries the mesh: print, and return.
+#[derive(Clone)]
+pub struct Waiting(Arc<Callback>);
+
+type Callback = dyn Fn(&[Rank], Duration) + Send + Sync;
+
+impl Waiting {
+    /// Calls `callback` with the missing ranks.
+    #[must_use]
+    pub fn new(callback: impl Fn(&[Rank], Duration) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(callback))
+    }
+
+    pub(super) fn tell(&self, missing: &[Rank], waited: Duration) {
+        (self.0)(missing, waited);
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiting")
+    }
 }
 
 /// How a node joins, and what it allows its peers.
@@ -35,9 +63,10 @@ pub struct Config {
     pub identity: Identity,
     /// The membership to join.
     pub world: World,
-    /// Where to listen; port 0 lets the system choose. An IPv6 wildcard address takes IPv4 as well. Default:
-    /// `0.0.0.0:0`.
-    pub bind: SocketAddr,
+    /// Where to listen; port 0 lets the system choose. An IPv6 wildcard address takes IPv4 as well. Default: the
+    /// wildcard address of the family of this node's own address in the peers file, else of the rendezvous (both,
+    /// if it is a name with both), at the port that stands there on rank 0 and with a peers file, else at any.
+    pub bind: Option<SocketAddr>,
     /// Where the others are.
     pub rendezvous: Rendezvous,
     /// What all ranks must have the same; at most 16. Default: nothing.
@@ -47,6 +76,8 @@ pub struct Config {
     pub silence: Duration,
     /// How long to wait until all ranks are connected, at most 30 days. Default: 60 s.
     pub join: Duration,
+    /// Who is told whom this node waits for. Default: nobody.
+    pub waiting: Option<Waiting>,
     /// Windows and limits.
     pub tuning: Tuning,
 }
@@ -90,11 +121,12 @@ impl Config {
         Self {
             identity,
             world,
-            bind: (Ipv4Addr::UNSPECIFIED, 0).into(),
+            bind: None,
             rendezvous,
             agreements: Vec::new(),
             silence: Duration::from_secs(10),
             join: Duration::from_secs(60),
+            waiting: None,
             tuning: Tuning::default(),
         }
     }
@@ -104,8 +136,18 @@ impl Config {
         if identity != node {
             return Err(IdentityError::OtherRank { identity, node }.into());
         }
-        if let Rendezvous::Peers(peers) = &self.rendezvous {
-            peers.check(&self.world)?;
+        match &self.rendezvous {
+            Rendezvous::Peers(peers) => peers.check(&self.world)?,
+            // Nobody is met.
+            Rendezvous::Address(_) if self.world.size() == 1 => {}
+            Rendezvous::Address(text) if node == Rank(0) && self.bind.is_some() => {
+                if !text.is_empty() {
+                    address::split(text)?;
+                }
+            }
+            Rendezvous::Address(text) => {
+                address::check(text)?;
+            }
         }
         let check = |option, inside: bool, value: String, range| {
             if inside { Ok(()) } else { Err(JoinError::Option { option, value, range }) }

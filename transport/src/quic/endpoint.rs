@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use super::bind::bind;
 use super::config::{Config, Tuning};
 use super::error::JoinError;
 use super::{reset, tls};
@@ -53,13 +54,13 @@ impl Driver {
             range: "1200 to 6500 bytes",
         })?;
 
-        let bind = |source| JoinError::Bind { address: config.bind, source };
-        let socket = socket(config.bind, &config.tuning).map_err(bind)?;
+        let socket = bind(config, |address| socket(address, &config.tuning))?;
         let runtime = Builder::new_current_thread().enable_all().build().map_err(JoinError::Thread)?;
         let handle = runtime.handle().clone();
         let mut endpoint = {
             let _context = handle.enter();
-            quinn::Endpoint::new(common, Some(server), socket, Arc::new(quinn::TokioRuntime)).map_err(bind)?
+            quinn::Endpoint::new(common, Some(server), socket, Arc::new(quinn::TokioRuntime))
+                .map_err(JoinError::Thread)?
         };
         endpoint.set_default_client_config(client);
 

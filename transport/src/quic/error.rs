@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::identity::IdentityError;
 use super::peers::PeersError;
+use crate::address::AddressError;
 use crate::error::Abort;
 use crate::world::Rank;
 
@@ -21,8 +22,8 @@ pub enum JoinError {
         /// What the system said.
         source: io::Error,
     },
-    /// The thread of the endpoint could not be started.
-    #[error("cannot start the endpoint's thread: {0}")]
+    /// The endpoint on the socket, or its thread, could not be started.
+    #[error("cannot start the endpoint: {0}")]
     Thread(io::Error),
     /// The own identity.
     #[error(transparent)]
@@ -30,6 +31,9 @@ pub enum JoinError {
     /// The peers file.
     #[error(transparent)]
     Peers(#[from] PeersError),
+    /// The rendezvous is no address.
+    #[error("rendezvous {0}")]
+    Address(#[from] AddressError),
     /// An option is outside its range.
     #[error("{option} is {value}, must be {range}")]
     Option {
@@ -102,9 +106,10 @@ pub enum JoinError {
         /// The rank in its certificate, if there is one.
         certificate: Option<Rank>,
     },
-    /// Another process has joined as this rank, and is alive: said after 1.3 times [`super::Config::silence`],
-    /// because one that has just died still counts until its silence is noticed.
-    #[error("rank {rank} has joined already, rank {by} says: is it running twice?")]
+    /// Another process has joined as this rank: said once it has been heard again, which takes about a fifth of
+    /// [`super::Config::silence`] (one that has just died still counts until its silence is noticed); or all ranks
+    /// have joined.
+    #[error("rank {rank} has joined already, rank {by} says: is it running twice, or was it started again?")]
     DuplicateRank {
         /// The own rank.
         rank: Rank,
@@ -130,7 +135,10 @@ pub enum JoinError {
         reason: String,
     },
     /// A peer gave up joining and said why.
-    #[error("{abort} (rank {by} says so, while joining)")]
+    #[error("{abort} ({}while joining)", match abort.culprit == Some(*by) {
+        true => String::new(),
+        false => format!("rank {by} says so, "),
+    })]
     Aborted {
         /// Who told us.
         by: Rank,
@@ -138,20 +146,24 @@ pub enum JoinError {
         abort: Abort,
     },
     /// Ranks that did not join by the deadline.
-    #[error("{} did not join within {waited:.1?}", ranks(missing))]
+    #[error("{} did not join within {waited:.1?}{}", ranks(missing), more(hint))]
     Missing {
         /// Which ones, in order; at least the first 64.
         missing: Vec<Rank>,
         /// The deadline.
         waited: Duration,
+        /// Who called and was turned away, if anyone: often one of them.
+        hint: Option<String>,
     },
-    /// Rank 0 did not answer at the rendezvous address.
-    #[error("no answer from rank 0 at the rendezvous {address} within {waited:.1?}")]
+    /// Rank 0 did not answer at the rendezvous address, or no longer.
+    #[error("no answer from rank 0 at the rendezvous {address} within {waited:.1?}{}", more(hint))]
     Rendezvous {
         /// As configured.
         address: String,
         /// The deadline.
         waited: Duration,
+        /// What was last heard from it, if anything.
+        hint: Option<String>,
     },
 }
 
@@ -176,9 +188,14 @@ impl JoinError {
             | Self::Thread(_)
             | Self::Identity(_)
             | Self::Peers(_)
+            | Self::Address(_)
             | Self::Option { .. } => None,
         }
     }
+}
+
+fn more(hint: &Option<String>) -> String {
+    hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default()
 }
 
 fn quoted(value: &Option<String>) -> String {

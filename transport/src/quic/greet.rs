@@ -3,7 +3,6 @@
 //! A connection counts once both sides have said yes: with a certificate that the other side refuses, a client's
 //! handshake and first writes still succeed, and the alert comes later.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
@@ -13,6 +12,7 @@ use super::close;
 use super::error::JoinError;
 use super::hello::{Hello, HelloError, MAX_REASON, PREFIX_BYTES, Verdict, printable};
 use super::identity::{certified_rank, rank_name};
+use super::seats::{Seat, Seats};
 use crate::frame::WIRE_VERSION;
 use crate::world::{Rank, World};
 
@@ -38,10 +38,9 @@ pub(super) enum Unheard {
     Duplicate,
     /// A stranger, or an accident: it is dropped, and joining goes on.
     Dropped(String),
+    /// No one was heard.
+    Silent(String),
 }
-
-/// The connections that have been promised to a rank.
-pub(super) type Seats = Mutex<Vec<Option<Connection>>>;
 
 /// The dialer's side, towards `rank`, whose certificate TLS has checked.
 pub(super) async fn dial(connection: Connection, rank: Rank, own: &Hello) -> Result<Greeted, Unheard> {
@@ -88,8 +87,13 @@ pub(super) async fn answer(connection: Connection, own: &Hello, seats: &Seats) -
                 let reason = format!("rank {rank} does not dial rank {own} in a world of {size}");
                 return Err(Unheard::Dropped(reason));
             }
-            if !take_seat(seats, rank, &connection) {
-                write(&mut send, &Verdict::Duplicate.encode(), rank, own).await?;
+            let taken = match seats.take(rank, &connection) {
+                Seat::Free => None,
+                Seat::Taken => Some(Verdict::Duplicate),
+                Seat::Alive => Some(Verdict::Alive),
+            };
+            if let Some(verdict) = taken {
+                write(&mut send, &verdict.encode(), rank, own).await?;
                 delivered(&mut send).await;
                 return Err(Unheard::Dropped(format!("rank {rank} has joined already")));
             }
@@ -125,6 +129,7 @@ async fn conclude(
     match heard? {
         Verdict::Yes => Ok(()),
         Verdict::Duplicate => Err(Unheard::Duplicate),
+        Verdict::Alive => Err(Unheard::Fatal(JoinError::DuplicateRank { rank: own.rank, by: rank })),
         Verdict::No(reason) => Err(Unheard::Fatal(JoinError::Refused { rank, reason })),
     }
 }
@@ -174,6 +179,7 @@ async fn read_verdict(receive: &mut RecvStream, rank: Rank, own: &Hello) -> Resu
     match kind {
         [1] => Ok(Verdict::Yes),
         [2] => Ok(Verdict::Duplicate),
+        [3] => Ok(Verdict::Alive),
         [0] => {
             let mut length = [0; 2];
             read(receive, &mut length, rank, own).await?;
@@ -199,6 +205,22 @@ async fn write(send: &mut SendStream, bytes: &[u8], rank: Rank, own: &Hello) -> 
     })
 }
 
+/// Why a caller's handshake came to nothing.
+pub(super) fn failed(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::ConnectionClosed(close) if FOREIGN.contains(&u64::from(close.error_code)) => {
+            explained("UnknownIssuer")
+        }
+        error => {
+            unauthenticated(error).unwrap_or_else(|| printable(error.to_string().as_bytes(), MAX_REASON))
+        }
+    }
+}
+
+/// What rustls answers to a certificate that does not lead to its root: unknown_ca, and decrypt_error where the issuer's
+/// name is known and its key is another, as it is for two runs in folders of one name.
+const FOREIGN: [u64; 2] = [0x100 + 48, 0x100 + 51];
+
 /// What the end of a connection to a peer that should be `rank` means, before it counted.
 pub(super) fn ended(error: &ConnectionError, rank: Rank, own: &Hello) -> Unheard {
     // Crypto errors are 0x100 plus the TLS alert (RFC 9001, 4.8).
@@ -207,12 +229,17 @@ pub(super) fn ended(error: &ConnectionError, rank: Rank, own: &Hello) -> Unheard
         ConnectionError::ConnectionClosed(close) if crypto.contains(&u64::from(close.error_code)) => {
             let said = printable(&close.reason, MAX_REASON);
             let alert = u64::from(close.error_code) - crypto.start;
-            let reason = format!("it does not accept our certificate (TLS alert {alert}: {said})");
+            let foreign = FOREIGN.contains(&u64::from(close.error_code));
+            let foreign = if foreign { ", it is of another run for it" } else { "" };
+            let reason = format!("it does not accept our certificate{foreign} (TLS alert {alert}: {said})");
             Unheard::Fatal(JoinError::Refused { rank, reason })
         }
         ConnectionError::ApplicationClosed(closed) if closed.error_code == close::REFUSED => {
             let reason = printable(&closed.reason, MAX_REASON);
             Unheard::Fatal(JoinError::Refused { rank, reason })
+        }
+        ConnectionError::ApplicationClosed(closed) if closed.error_code == close::TAKEN => {
+            Unheard::Fatal(JoinError::DuplicateRank { rank: own.rank, by: rank })
         }
         ConnectionError::ApplicationClosed(closed) if closed.error_code == close::ABORTED => {
             match World::new(own.rank.0, own.size, own.epoch) {
@@ -223,6 +250,7 @@ pub(super) fn ended(error: &ConnectionError, rank: Rank, own: &Hello) -> Unheard
                 Err(error) => Unheard::Dropped(error.to_string()),
             }
         }
+        ConnectionError::TimedOut => Unheard::Silent("timed out".into()),
         other => Unheard::Dropped(printable(other.to_string().as_bytes(), MAX_REASON)),
     }
 }
@@ -231,13 +259,25 @@ pub(super) fn ended(error: &ConnectionError, rank: Rank, own: &Hello) -> Unheard
 pub(super) fn unauthenticated(error: &ConnectionError) -> Option<String> {
     match error {
         ConnectionError::TransportError(error) if (0x100..0x200).contains(&u64::from(error.code)) => {
-            Some(error.reason.clone())
+            Some(explained(&error.reason))
         }
         _ => None,
     }
 }
 
-fn certificate(connection: &Connection) -> Option<CertificateDer<'static>> {
+/// What TLS says of a certificate, in the words of someone who made it with keygen.
+fn explained(reason: &str) -> String {
+    // The second: see FOREIGN.
+    if reason.contains("UnknownIssuer") || reason.contains("BadSignature") {
+        return "its certificate is of another run (another keygen?)".into();
+    }
+    if reason.contains("Expired") {
+        return format!("its certificate has expired ({reason})");
+    }
+    printable(reason.as_bytes(), MAX_REASON)
+}
+
+pub(super) fn certificate(connection: &Connection) -> Option<CertificateDer<'static>> {
     let chain = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
     chain.into_iter().next()
 }
@@ -254,17 +294,4 @@ fn is_certified(certificate: &CertificateDer<'_>, rank: Rank) -> bool {
 fn claim(connection: &Connection, theirs: &Hello) -> JoinError {
     let certificate = certificate(connection).as_ref().and_then(certified_rank);
     JoinError::Claim { address: connection.remote_address(), claimed: theirs.rank, certificate }
-}
-
-/// A rank's seat is free if nobody has it or who had it is gone.
-fn take_seat(seats: &Seats, rank: Rank, connection: &Connection) -> bool {
-    let mut seats = seats.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match seats.get_mut(rank.index()) {
-        Some(Some(other)) if other.close_reason().is_none() => false,
-        Some(seat) => {
-            *seat = Some(connection.clone());
-            true
-        }
-        None => false,
-    }
 }

@@ -14,8 +14,8 @@
 //! | .. | each | u16 length and UTF-8 name, u16 length and UTF-8 value |
 //!
 //! The dialer opens a bidirectional stream and sends its hello; the other side answers with its own; then each
-//! sends its verdict, dialer first. A verdict is one byte ([`Verdict`]) and, unless it is yes, a reason of u16
-//! length. Both hellos always travel, so both sides find out by themselves what differs.
+//! sends its verdict, dialer first. A verdict is one byte ([`Verdict`]: 1 is yes, 0 is no, and a reason of u16 length
+//! follows, 2 and 3 say that the rank is taken). Both hellos always travel, so both sides find out by themselves what differs.
 
 use std::collections::BTreeMap;
 
@@ -82,8 +82,10 @@ pub(super) enum HelloError {
 pub(super) enum Verdict {
     Yes,
     No(String),
-    /// This rank is connected already.
+    /// This rank is connected already, by a process that may have just died.
     Duplicate,
+    /// This rank is connected already, by a process that has been heard since this one called.
+    Alive,
 }
 
 impl Hello {
@@ -194,6 +196,7 @@ impl Verdict {
         match self {
             Self::Yes => vec![1],
             Self::Duplicate => vec![2],
+            Self::Alive => vec![3],
             Self::No(reason) => {
                 let mut out = vec![0];
                 put(&mut out, clip(reason, MAX_REASON));

@@ -7,22 +7,24 @@
 //! [`keygen`] writes `ca.pem`, `ca-key.pem` (needed only to issue more, never at run time) and one `rank-R.pem`
 //! per rank: certificate, private key and CA certificate in one file of mode 0600.
 
+mod write;
+
 use std::fmt;
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 
 use super::tls::provider;
+use crate::file;
 use crate::world::{Rank, World, WorldError};
 
 /// The largest identity file that is read, 64 KiB; real ones have about 1.7 KiB.
@@ -32,13 +34,29 @@ pub const MAX_IDENTITY_BYTES: u64 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// A file or folder could not be read or written. Existing files are never overwritten.
+    /// A file or folder could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// Which one.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        source: std::io::Error,
+    },
+    /// What was read from a file is no identity.
+    #[error("{}: {error}", path.display())]
+    In {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: Box<IdentityError>,
+    },
+    /// The folder has files of a run already; nothing was written.
+    #[error("{} already holds identities ({name}); keygen never overwrites", dir.display())]
+    Existing {
+        /// The folder.
+        dir: PathBuf,
+        /// The first file that is there.
+        name: String,
     },
     /// Others than the owner can read or write the key. Refused, as ssh refuses it: a key that others could
     /// copy does not identify anyone.
@@ -50,7 +68,10 @@ pub enum IdentityError {
         mode: u32,
     },
     /// Something is missing from the identity.
-    #[error("no {what} in the identity (certificate, private key and CA certificate are expected, as PEM)")]
+    #[error("no {what} in the identity ({})", match *what {
+        KEY => "it holds a certificate only: rank-R.pem of keygen is an identity, ca.pem is none",
+        _ => "certificate, private key and CA certificate are expected, as PEM",
+    })]
     Missing {
         /// What is missing.
         what: &'static str,
@@ -103,9 +124,14 @@ pub struct Identity {
     rank: Rank,
     certificate: CertificateDer<'static>,
     // PKCS #8, SEC 1 or PKCS #1 as DER.
-    key: std::sync::Arc<PrivateKeyDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
     authority: CertificateDer<'static>,
+    // What it was read from.
+    pem: Arc<str>,
 }
+
+/// What is missing where only certificates are.
+const KEY: &str = "private key";
 
 /// The DNS name that binds a rank to its certificate.
 #[must_use]
@@ -113,11 +139,13 @@ pub fn rank_name(rank: Rank) -> String {
     format!("rank-{rank}.gradwire")
 }
 
-/// Writes a new run's authority and `world_size` identities into `dir`, which is created if missing.
+/// Writes a new run's authority and `world_size` identities into `dir`, which is created (mode 0700) if missing. All
+/// or nothing: what was written is removed if a later file can't be.
 ///
 /// # Errors
 ///
-/// If `world_size` is not in 1..=[`crate::world::MAX_WORLD_SIZE`], a file exists already, or cannot be written.
+/// If `world_size` is not in 1..=[`crate::world::MAX_WORLD_SIZE`], one of the files exists already
+/// ([`IdentityError::Existing`], before anything is written), or cannot be written.
 pub fn keygen(dir: &Path, world_size: u32) -> Result<(), IdentityError> {
     keygen_with(dir, world_size, Validity::default())
 }
@@ -129,16 +157,17 @@ pub fn keygen(dir: &Path, world_size: u32) -> Result<(), IdentityError> {
 /// As [`keygen`].
 pub fn keygen_with(dir: &Path, world_size: u32, validity: Validity) -> Result<(), IdentityError> {
     World::new(0, world_size, 0)?;
+    let rank_file = |rank| format!("rank-{rank}.pem");
+    let names = ["ca.pem", "ca-key.pem"].map(str::to_owned).into_iter().chain((0..world_size).map(rank_file));
+    write::check_new(dir, names)?;
     let run = dir.file_name().map_or_else(|| "run".into(), |name| name.to_string_lossy().into_owned());
     let authority = Authority::with_validity(&run, validity)?;
-    create_dir(dir).map_err(|source| IdentityError::File { path: dir.to_owned(), source })?;
-    write_new(&dir.join("ca.pem"), &authority.issuer.pem(), 0o644)?;
-    write_new(&dir.join("ca-key.pem"), &authority.issuer.key().serialize_pem(), 0o600)?;
-    for rank in 0..world_size {
-        let pem = authority.issue_pem(rank, world_size)?;
-        write_new(&dir.join(format!("rank-{rank}.pem")), &pem, 0o600)?;
-    }
-    Ok(())
+    let common = [
+        Ok(("ca.pem".to_owned(), authority.issuer.pem(), 0o644)),
+        Ok(("ca-key.pem".to_owned(), authority.issuer.key().serialize_pem(), 0o600)),
+    ];
+    let identity = |rank| Ok((rank_file(rank), authority.issue_pem(rank, world_size)?, 0o600));
+    write::all_or_nothing(dir, common.into_iter().chain((0..world_size).map(identity)))
 }
 
 impl Authority {
@@ -199,24 +228,24 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// If it is missing or too long, open to others (on Unix; see [`IdentityError::Exposed`]), or as
-    /// [`Identity::from_pem`].
+    /// If it is missing, no regular file, or too long, has no private key, is open to others (on Unix; see
+    /// [`IdentityError::Exposed`]), or as [`Identity::from_pem`].
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
-        let file = |source| IdentityError::File { path: path.to_owned(), source };
-        let metadata = std::fs::metadata(path).map_err(file)?;
+        let at = |source| IdentityError::File { path: path.to_owned(), source };
+        let opened = file::open(path).map_err(at)?;
+        let text = file::read_text(&opened, MAX_IDENTITY_BYTES).map_err(at)?;
+        let inside = |error| IdentityError::In { path: path.to_owned(), error: Box::new(error) };
+        // First what it is: a certificate may be open to everyone, but is no identity.
+        let sections = Sections::read(&text).map_err(inside)?;
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            let mode = metadata.permissions().mode() & 0o777;
+            let mode = opened.metadata().map_err(at)?.permissions().mode() & 0o777;
             if mode & 0o077 != 0 {
                 return Err(IdentityError::Exposed { path: path.to_owned(), mode });
             }
         }
-        if metadata.len() > MAX_IDENTITY_BYTES {
-            let reason = format!("{} bytes, limit {MAX_IDENTITY_BYTES}", metadata.len());
-            return Err(IdentityError::Unusable { reason });
-        }
-        Self::from_pem(&std::fs::read_to_string(path).map_err(file)?)
+        Self::from_sections(sections, &text).map_err(inside)
     }
 
     /// Reads an identity: certificate, then CA certificate, and the private key anywhere.
@@ -226,24 +255,37 @@ impl Identity {
     /// If one of the three is missing or unreadable, the key does not fit the certificate, or the certificate
     /// names no rank. Expiry is checked when the identity is used.
     pub fn from_pem(pem: &str) -> Result<Self, IdentityError> {
-        let pem = pem.as_bytes();
-        let mut certificates = CertificateDer::pem_slice_iter(pem);
-        let mut next = |what| {
-            certificates
-                .next()
-                .ok_or(IdentityError::Missing { what })
-                .and_then(|found| found.map_err(unusable))
-        };
-        let certificate = next("certificate")?;
-        let authority = next("CA certificate")?;
-        let key = PrivateKeyDer::pem_slice_iter(pem)
-            .next()
-            .ok_or(IdentityError::Missing { what: "private key" })?
-            .map_err(unusable)?;
+        Self::from_sections(Sections::read(pem)?, pem)
+    }
+
+    fn from_sections(sections: Sections, pem: &str) -> Result<Self, IdentityError> {
+        let Sections { certificate, authority, key } = sections;
         CertifiedKey::from_der(vec![certificate.clone()], key.clone_key(), &provider()).map_err(unusable)?;
         let rank =
             certified_rank(&certificate).ok_or(IdentityError::Missing { what: "rank in the certificate" })?;
-        Ok(Self { rank, certificate, key: std::sync::Arc::new(key), authority })
+        Ok(Self { rank, certificate, key: Arc::new(key), authority, pem: pem.into() })
+    }
+
+    /// Writes the text that this identity was read from, as [`Identity::load`] reads it, to a new file of mode 0600.
+    /// With [`Authority::issue`], a run whose authority's key is never written:
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use gradwire_transport::quic::{Authority, Identity};
+    /// # let dir = tempfile::tempdir()?;
+    /// let authority = Authority::new("short run")?;
+    /// let path = dir.path().join("rank-1.pem");
+    /// authority.issue(1, 4)?.write(&path)?;
+    /// assert_eq!(Identity::load(&path)?.rank().0, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If it exists already or cannot be written; then nothing is left of it.
+    pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
+        write::new_file(path, &self.pem, 0o600)
     }
 
     /// The rank that the certificate is for.
@@ -321,34 +363,37 @@ fn parameters(name: &str, validity: Validity) -> Result<CertificateParams, Ident
     Ok(params)
 }
 
+/// The three parts of an identity, as they stand in its file.
+struct Sections {
+    certificate: CertificateDer<'static>,
+    authority: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Sections {
+    fn read(pem: &str) -> Result<Self, IdentityError> {
+        let pem = pem.as_bytes();
+        let missing = |what| move || IdentityError::Missing { what };
+        let mut certificates = CertificateDer::pem_slice_iter(pem);
+        let mut next = || certificates.next().transpose().map_err(malformed);
+        let certificate = next()?.ok_or_else(missing("certificate"))?;
+        let key = PrivateKeyDer::pem_slice_iter(pem).next().transpose().map_err(malformed)?;
+        let key = key.ok_or_else(missing(KEY))?;
+        let authority = next()?.ok_or_else(missing("CA certificate"))?;
+        Ok(Self { certificate, authority, key })
+    }
+}
+
+/// The parser's own words have the text's lines in them as numbers.
+fn malformed(error: pem::Error) -> IdentityError {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => unusable("it is cut off (a section has no END line)"),
+        pem::Error::IllegalSectionStart { .. } => unusable("a BEGIN line is malformed"),
+        pem::Error::Base64Decode(_) => unusable("a section is not base64"),
+        other => unusable(other),
+    }
+}
+
 fn unusable(reason: impl fmt::Display) -> IdentityError {
     IdentityError::Unusable { reason: reason.to_string() }
-}
-
-fn create_dir(dir: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::DirBuilderExt as _;
-        builder.mode(0o700);
-    }
-    builder.create(dir)
-}
-
-/// Created with its mode, so that there is no moment in which others could open it.
-fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), IdentityError> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.mode(mode);
-    }
-    #[cfg(not(unix))]
-    let _ = mode;
-    options
-        .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|source| IdentityError::File { path: path.to_owned(), source })
 }

@@ -4,34 +4,40 @@
 //! which, once all are there, tells each where the others are. Each connection is dialed again until the
 //! deadline, because peers start at different times.
 
+mod after;
 mod dial;
 mod listen;
+mod turned;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
-use super::close;
 use super::config::{Config, Rendezvous};
 use super::error::JoinError;
-use super::greet::{self, Greeted, Seats, Unheard};
+use super::greet::{self, Greeted, Unheard};
 use super::hello::Hello;
+use super::seats::Seats;
 use super::table::{News, TableError};
 use crate::error::Abort;
 use crate::world::{Rank, World};
 use dial::{Address, dial};
 use listen::listen;
+use turned::Turned;
 
 /// How many of those that rank 0 waits for it names: enough for an error, and no flood in a large world.
 const WAITING: usize = 64;
 
 /// How often rank 0 says whom it waits for.
 const PROGRESS: Duration = Duration::from_millis(500);
+
+/// How often [`Config::waiting`] is told whom this node waits for.
+const WAITING_EVERY: Duration = Duration::from_secs(5);
 
 /// What the tasks of a join tell its coordinator.
 enum Note {
@@ -40,6 +46,10 @@ enum Note {
     Fatal(JoinError),
     /// Not fatal yet, but the better reason at the deadline.
     Trouble(JoinError),
+    /// What came of an attempt to dial a rank that answered.
+    Heard(Rank, String),
+    /// A late caller knows that joining has failed.
+    Told(Rank),
     Waiting(Vec<Rank>),
     Table(Vec<SocketAddr>),
 }
@@ -58,11 +68,15 @@ pub(super) async fn join(
             hello,
             world: config.world,
             silence: config.silence,
-            seats: Seats::new(vec![None; size]),
+            seats: Seats::new(size),
+            turned: Mutex::default(),
+            over: OnceLock::new(),
         }),
         connections: vec![None; size],
         greetings: (0..size).map(|_| None).collect(),
         waiting: Vec::new(),
+        placed: false,
+        heard: None,
         trouble: None,
         config,
         notes,
@@ -70,20 +84,19 @@ pub(super) async fn join(
         tasks: JoinSet::new(),
     };
     let result = join.run().await;
-    // From here on nobody new is answered.
-    endpoint.set_server_config(None);
-    match result {
-        Ok(()) => Ok(join.connections),
-        Err(error) => {
-            let abort = as_abort(&error);
-            tracing::debug!(%error, "joining failed");
-            let seats = join.common.seats.lock().map(|seats| seats.clone()).unwrap_or_default();
-            for connection in join.connections.iter().chain(&seats).flatten() {
-                close::abort(connection, &abort);
-            }
-            Err(error)
-        }
+    if let Err(error) = &result {
+        tracing::debug!(%error, "joining failed");
+        join.farewell(error, &as_abort(error)).await;
     }
+    join.common.turned().report();
+    if result.is_ok() && join.config.world.rank() == Rank(0) {
+        // Ends with the endpoint's thread.
+        tokio::spawn(after::turn_away(endpoint));
+    } else {
+        // From here on nobody new is answered.
+        endpoint.set_server_config(None);
+    }
+    result.map(|()| join.connections)
 }
 
 struct Common {
@@ -92,6 +105,15 @@ struct Common {
     world: World,
     silence: Duration,
     seats: Seats,
+    turned: Mutex<Turned>,
+    /// Why joining failed, once it has.
+    over: OnceLock<Abort>,
+}
+
+impl Common {
+    fn turned(&self) -> MutexGuard<'_, Turned> {
+        self.turned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Join {
@@ -102,6 +124,10 @@ struct Join {
     greetings: Vec<Option<(SendStream, RecvStream)>>,
     /// Whom rank 0 waits for, as far as it said.
     waiting: Vec<Rank>,
+    /// Whether rank 0 has said where everyone is.
+    placed: bool,
+    /// The last that was heard from rank 0, if it is not connected.
+    heard: Option<String>,
     trouble: Option<JoinError>,
     notes: UnboundedSender<Note>,
     inbox: UnboundedReceiver<Note>,
@@ -122,14 +148,22 @@ impl Join {
             self.dial(rank, Address::Name(address));
         }
         // A wait that no clock can hold is a wait without an end.
-        let deadline = Instant::now() + self.config.join;
-        let mut progress = tokio::time::interval(PROGRESS);
+        let began = Instant::now();
+        let deadline = began + self.config.join;
+        let mut waiting = interval_at(began + WAITING_EVERY, WAITING_EVERY);
+        waiting.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut progress = interval(PROGRESS);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = Vec::new();
         while self.missing().next().is_some() {
             tokio::select! {
                 () = tokio::time::sleep_until(deadline) => return Err(self.late()),
                 Some(note) = self.inbox.recv() => self.take(note)?,
+                _ = waiting.tick() => {
+                    if let Some(waiting) = &self.config.waiting {
+                        waiting.tell(&self.waited_for(), began.elapsed());
+                    }
+                }
                 _ = progress.tick(), if self.leads() => {
                     let missing: Vec<_> = self.missing().take(WAITING).collect();
                     if missing != told {
@@ -161,6 +195,18 @@ impl Join {
         self.config.world.peers().filter(|rank| self.connections[rank.index()].is_none())
     }
 
+    /// Whom the world waits for, as far as this node knows.
+    fn waited_for(&self) -> Vec<Rank> {
+        let follows = matches!(self.config.rendezvous, Rendezvous::Address(_)) && !self.leads();
+        if follows && self.connections[0].is_none() {
+            vec![Rank(0)]
+        } else if follows && !self.placed {
+            self.waiting.clone()
+        } else {
+            self.missing().collect()
+        }
+    }
+
     fn take(&mut self, note: Note) -> Result<(), JoinError> {
         match note {
             Note::Up(Greeted { rank, connection, send, receive }) => {
@@ -180,9 +226,12 @@ impl Join {
                 self.greetings[rank.index()] = None;
                 match greet::ended(&error, rank, &self.common.hello) {
                     Unheard::Fatal(error) => return Err(error),
-                    Unheard::Duplicate | Unheard::Dropped(_) => {
+                    Unheard::Duplicate | Unheard::Dropped(_) | Unheard::Silent(_) => {
                         tracing::warn!(%rank, %error, "lost while joining");
                     }
+                }
+                if rank == Rank(0) {
+                    self.heard = Some(error.to_string());
                 }
                 // A lower rank that comes back must be dialed; a higher one dials.
                 let address = match &self.config.rendezvous {
@@ -196,9 +245,13 @@ impl Join {
             }
             Note::Fatal(error) => return Err(error),
             Note::Trouble(error) => self.trouble = Some(error),
+            Note::Heard(Rank(0), reason) => self.heard = Some(reason),
+            // Told: only once joining is over.
+            Note::Heard(..) | Note::Told(_) => {}
             Note::Waiting(ranks) => self.waiting = ranks,
             Note::Table(addresses) => {
                 self.waiting.clear();
+                self.placed = true;
                 let own = self.config.world.rank();
                 let lower = self.config.world.ranks().zip(addresses).skip(1);
                 for (rank, address) in lower.take_while(|(rank, _)| *rank < own) {
@@ -265,19 +318,22 @@ impl Join {
         if let Some(trouble) = self.trouble.take().filter(|it| it.culprit() == missing.first().copied()) {
             return trouble;
         }
+        let hint = self.common.turned().latest();
         let own = self.config.world.rank();
         match &self.config.rendezvous {
             Rendezvous::Address(address) if own != Rank(0) => {
                 if self.connections[0].is_none() {
-                    return JoinError::Rendezvous { address: address.clone(), waited };
+                    let hint =
+                        self.heard.take().map(|last| format!("the last that was heard from it: {last}"));
+                    return JoinError::Rendezvous { address: address.clone(), waited, hint };
                 }
                 if !self.waiting.is_empty() {
-                    return JoinError::Missing { missing: std::mem::take(&mut self.waiting), waited };
+                    return JoinError::Missing { missing: std::mem::take(&mut self.waiting), waited, hint };
                 }
             }
             _ => {}
         }
-        JoinError::Missing { missing, waited }
+        JoinError::Missing { missing, waited, hint }
     }
 }
 

@@ -9,6 +9,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::world::{MAX_WORLD_SIZE, Rank, World};
+use crate::{address, file};
 
 /// The largest peers file that is read, 1 MiB: 4,096 peers have about 200 KiB.
 pub const MAX_PEERS_BYTES: u64 = 1 << 20;
@@ -112,15 +113,10 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or as [`Peers::parse`].
+    /// If it is no regular file, too long, cannot be read, or as [`Peers::parse`].
     pub fn load(path: &Path, size: u32) -> Result<Self, PeersError> {
-        let file = |source| PeersError::File { path: path.to_owned(), source };
-        let length = std::fs::metadata(path).map_err(file)?.len();
-        if length > MAX_PEERS_BYTES {
-            let reason = format!("{length} bytes, limit {MAX_PEERS_BYTES}");
-            return Err(PeersError::Syntax { line: 1, reason });
-        }
-        Self::parse(&std::fs::read_to_string(path).map_err(file)?, size)
+        let text = file::open(path).and_then(|opened| file::read_text(&opened, MAX_PEERS_BYTES));
+        Self::parse(&text.map_err(|source| PeersError::File { path: path.to_owned(), source })?, size)
     }
 
     /// Reads the text of a peers file of a world of `size` ranks, in any order.
@@ -140,7 +136,7 @@ impl Peers {
             let line = line_at(entry.span().start);
             let Entry { rank, address } = entry.into_inner();
             let rank = Rank(rank);
-            if !is_address(&address) {
+            if address::check(&address).is_err() {
                 return Err(PeersError::Address { line, rank, address });
             }
             let same = |(other, slot): (usize, &Option<(String, usize)>)| {
@@ -183,13 +179,6 @@ impl Peers {
         }
         Ok(())
     }
-}
-
-fn is_address(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| {
-        let bracketed = host.starts_with('[') && host.ends_with(']');
-        !host.is_empty() && (bracketed || !host.contains(':')) && port.parse().is_ok_and(|port: u16| port > 0)
-    })
 }
 
 #[cfg(test)]

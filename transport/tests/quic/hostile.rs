@@ -21,8 +21,13 @@ fn with_raw_peer(silence: Duration, tuning: Tuning) -> (QuicMesh, Raw, Member) {
     let world = World::new(0, 2, 0).unwrap();
     let rendezvous = Rendezvous::Address("unused:1".into());
     let join = Duration::from_secs(20);
-    let config =
-        Config { bind: LOCALHOST, silence, join, tuning, ..Config::new(run.identity(0), world, rendezvous) };
+    let config = Config {
+        bind: Some(LOCALHOST),
+        silence,
+        join,
+        tuning,
+        ..Config::new(run.identity(0), world, rendezvous)
+    };
     let pending = QuicMesh::bind(config).unwrap();
     let address = pending.local_addr();
     let joining = thread::spawn(move || pending.join());
@@ -235,7 +240,7 @@ fn a_peer_that_is_stopped_is_silent_and_one_that_is_killed_too() {
 fn a_rank_that_falls_silent_in_an_exchange_is_named_by_everyone() {
     let run = Run::new(3);
     let config = |rank, rendezvous: &str| Config {
-        bind: LOCALHOST,
+        bind: Some(LOCALHOST),
         silence: Duration::from_secs(1),
         join: Duration::from_secs(20),
         ..Config::new(

@@ -25,6 +25,12 @@ fn keygen_writes_one_identity_per_rank_and_none_is_open_to_others() {
         // The umask may take away, never add.
         assert_eq!(found & !mode, 0, "{name} has mode {found:04o}");
     }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(&run).unwrap().permissions().mode() & 0o077;
+        assert_eq!(mode, 0, "others may enter a folder that keygen made");
+    }
     let names: Vec<_> = std::fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names.len(), 5, "{names:?}");
 }
@@ -35,8 +41,11 @@ fn keygen_overwrites_nothing() {
     let key = dir.path().join("ca-key.pem");
     std::fs::write(&key, "precious").unwrap();
     let error = keygen(dir.path(), 2).unwrap_err();
-    assert!(matches!(&error, IdentityError::File { path, .. } if *path == key), "{error}");
+    let said =
+        format!("{} already holds identities (ca-key.pem); keygen never overwrites", dir.path().display());
+    assert_eq!(error.to_string(), said);
     assert_eq!(std::fs::read_to_string(&key).unwrap(), "precious");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "keygen wrote beside it");
 }
 
 #[cfg(unix)]
@@ -77,6 +86,47 @@ fn what_an_identity_lacks_is_named() {
     assert!(mismatch.contains("KeyMismatch"), "a key of another rank: {mismatch}");
     let missing = Identity::load(std::path::Path::new("no/such/file.pem")).unwrap_err();
     assert!(matches!(missing, IdentityError::File { .. }), "{missing}");
+}
+
+#[test]
+fn a_file_that_is_no_identity_is_named_and_said_to_be_what_it_is() {
+    let run = Run::new(1);
+    let say = |path: &std::path::Path| Identity::load(path).unwrap_err().to_string();
+    // Open to all, as it may be: that is not what is wrong with it.
+    let authority = run.path().join("ca.pem");
+    let due = "no private key in the identity (it holds a certificate only: rank-R.pem of keygen is an identity, ca.pem \
+               is none)";
+    assert_eq!(say(&authority), format!("{}: {due}", authority.display()));
+    let path = run.path().join("other");
+    std::fs::write(&path, "hello").unwrap();
+    assert!(say(&path).starts_with(&format!("{}: no certificate in the identity", path.display())));
+    let whole = run.pem("rank-0.pem");
+    std::fs::write(&path, &whole[..whole.find("-----END").unwrap()]).unwrap();
+    let due = "identity is unusable: it is cut off (a section has no END line)";
+    assert_eq!(say(&path), format!("{}: {due}", path.display()));
+    std::fs::write(&path, vec![b'x'; 70_000]).unwrap();
+    assert_eq!(say(&path), format!("{}: longer than 65536 bytes", path.display()));
+    #[cfg(unix)]
+    {
+        let pipe = run.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [&pipe, std::path::Path::new("/dev/zero")] {
+            assert_eq!(say(path), format!("{}: not a regular file", path.display()));
+            let peers = gradwire_transport::quic::Peers::load(path, 1).unwrap_err().to_string();
+            assert_eq!(peers, format!("{}: not a regular file", path.display()));
+        }
+    }
+}
+
+#[test]
+fn an_identity_is_written_for_its_owner_only_and_over_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rank-1.pem");
+    let identity = Authority::new("test").unwrap().issue(1, 2).unwrap();
+    identity.write(&path).unwrap();
+    // Loading it checks its mode.
+    assert_eq!(Identity::load(&path).unwrap().rank(), Rank(1));
+    assert!(matches!(identity.write(&path), Err(IdentityError::File { .. })));
 }
 
 #[test]

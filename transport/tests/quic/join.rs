@@ -57,7 +57,7 @@ fn a_world_also_joins_by_its_peers_file_and_over_ipv6() {
             .rev()
             .map(|rank| {
                 let mut config = config(&authority, rank, 3, "");
-                config.bind = addresses[rank as usize];
+                config.bind = Some(addresses[rank as usize]);
                 config.rendezvous = Rendezvous::Peers(Peers::parse(&text, 3).unwrap());
                 let thread = thread::spawn(move || QuicMesh::bind(config)?.join());
                 thread::sleep(Duration::from_millis(50));
@@ -73,12 +73,48 @@ fn a_world_also_joins_by_its_peers_file_and_over_ipv6() {
 fn a_port_in_use_is_named() {
     let taken = UdpSocket::bind(LOCALHOST).unwrap();
     let mut config = config(&authority(), 0, 1, "unused:1");
-    config.bind = taken.local_addr().unwrap();
+    config.bind = taken.local_addr().ok();
     let error = QuicMesh::bind(config).err().unwrap();
     assert!(
         matches!(error, JoinError::Bind { address, .. } if Ok(address) == taken.local_addr().map_err(drop))
     );
     assert!(error.to_string().starts_with(&format!("cannot bind UDP {}: ", taken.local_addr().unwrap())));
+}
+
+#[test]
+fn a_rendezvous_that_is_no_address_is_refused_at_once_on_every_rank() {
+    for text in ["garbage", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:0", "::1:7", ""] {
+        for rank in 0..2 {
+            let mut config = config(&authority(), rank, 2, text);
+            config.bind = None;
+            let error = QuicMesh::bind(config).err().unwrap();
+            assert!(matches!(&error, JoinError::Address(error) if error.text == text), "{error}");
+            assert!(
+                error.to_string().starts_with(&format!("rendezvous {text:?} is no address: ")),
+                "{error}"
+            );
+        }
+    }
+    // Who was told where to listen may leave the port to the system.
+    for text in ["127.0.0.1:0", ""] {
+        QuicMesh::bind(config(&authority(), 0, 2, text)).unwrap();
+    }
+    assert!(QuicMesh::bind(config(&authority(), 0, 2, "garbage")).is_err());
+}
+
+#[test]
+fn a_world_that_was_not_told_where_to_listen_meets_at_an_ipv6_rendezvous() {
+    let port = UdpSocket::bind(("::", 0)).unwrap().local_addr().unwrap().port();
+    let authority = authority();
+    let threads: Vec<_> = (0..3)
+        .map(|rank| {
+            let mut config = config(&authority, rank, 3, &format!("[::1]:{port}"));
+            config.bind = None;
+            thread::spawn(move || QuicMesh::bind(config)?.join())
+        })
+        .collect();
+    let meshes: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect();
+    assert_eq!(meshes.len(), 3);
 }
 
 #[test]
@@ -229,7 +265,10 @@ fn the_second_process_of_a_rank_is_turned_away_and_the_world_comes_up() {
         twins.into_iter().map(|twin| twin.join().unwrap()).partition(Result::is_ok);
     assert_eq!((joined.len(), refused.len()), (1, 1));
     for error in refused.into_iter().filter_map(Result::err) {
-        assert_eq!(error.to_string(), "rank 1 has joined already, rank 0 says: is it running twice?");
+        assert_eq!(
+            error.to_string(),
+            "rank 1 has joined already, rank 0 says: is it running twice, or was it started again?"
+        );
     }
     let (third, leader) = (third.join().unwrap(), leader.join().unwrap());
     assert!(third.is_ok() && leader.is_ok(), "{:?}, {:?}", third.err(), leader.err());

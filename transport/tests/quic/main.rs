@@ -7,6 +7,7 @@ mod grid;
 mod hostile;
 mod identity;
 mod join;
+mod late;
 #[path = "../common/loss.rs"]
 mod loss;
 mod mesh;

@@ -21,7 +21,12 @@ fn config(run: &Path, rank: u32, silence: Duration, rendezvous: String) -> Confi
     let identity = Identity::load(&run.join(format!("rank-{rank}.pem"))).unwrap();
     let world = World::new(rank, 2, 0).unwrap();
     let join = Duration::from_secs(20);
-    Config { bind: LOCALHOST, silence, join, ..Config::new(identity, world, Rendezvous::Address(rendezvous)) }
+    Config {
+        bind: Some(LOCALHOST),
+        silence,
+        join,
+        ..Config::new(identity, world, Rendezvous::Address(rendezvous))
+    }
 }
 
 /// Not a test of its own: rank 1, which joins, says where it listens, and waits to be ended.
@@ -83,7 +88,7 @@ fn a_process_that_was_killed_and_starts_again_is_noticed_before_its_silence() {
     child.wait().unwrap();
     // The same rank at the same address; it does not even have to join.
     let mut again = config(&run.path(), 1, silence, "unused:1".into());
-    again.bind = address;
+    again.bind = Some(address);
     let _again = QuicMesh::bind(again).unwrap();
     let began = Instant::now();
     mesh.send(Rank(1), frame(0, 1, 100));

@@ -10,9 +10,9 @@ use gradwire_transport::{Rank, WIRE_VERSION, World};
 use crate::raw::{Raw, Run, hello, read_hello};
 use crate::support::{LOCALHOST, config as with_authority};
 
-fn config(run: &Run, rank: u32, size: u32, rendezvous: &str) -> Config {
+pub(crate) fn config(run: &Run, rank: u32, size: u32, rendezvous: &str) -> Config {
     Config {
-        bind: LOCALHOST,
+        bind: Some(LOCALHOST),
         silence: Duration::from_secs(10),
         join: Duration::from_secs(20),
         ..Config::new(

@@ -18,7 +18,7 @@ pub(crate) fn config(authority: &Authority, rank: u32, size: u32, rendezvous: &s
     let identity = authority.issue(rank, size).unwrap();
     let world = World::new(rank, size, 0).unwrap();
     Config {
-        bind: LOCALHOST,
+        bind: Some(LOCALHOST),
         silence: Duration::from_secs(10),
         join: Duration::from_secs(20),
         ..Config::new(identity, world, Rendezvous::Address(rendezvous.into()))

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::path::Path;
 
-use gradwire::transport::launch::Launch;
+use gradwire::transport::launch::{Known, Launch};
 use gradwire::transport::quic::identity::MAX_IDENTITY_BYTES;
 use gradwire::transport::quic::{Identity, Peers, PeersError, Rendezvous};
 use gradwire::transport::world::MAX_WORLD_SIZE;
@@ -17,8 +17,6 @@ pub(super) struct Place {
     pub(super) world: World,
     pub(super) identity: Identity,
     pub(super) rendezvous: Rendezvous,
-    /// `host:port` that the others are told for this rank.
-    pub(super) own_address: Option<String>,
     /// Who said which rank this is and how many there are, for humans.
     pub(super) source: String,
 }
@@ -65,17 +63,12 @@ impl Place {
                 identity.rank()
             )));
         }
-        let (rendezvous, own_address) = match (address, &args.peers) {
+        let rendezvous = match (address, &args.peers) {
             (_, Some(path)) => {
-                let peers = Peers::load(path, size).map_err(|error| in_peers(path, &error))?;
-                let own = peers.addresses().get(world.rank().index()).cloned();
-                (Rendezvous::Peers(peers), own)
+                Rendezvous::Peers(Peers::load(path, size).map_err(|error| in_peers(path, &error))?)
             }
-            (Some(address), None) => {
-                let own = (world.rank() == Rank(0)).then(|| address.clone());
-                (Rendezvous::Address(address), own)
-            }
-            (None, None) if size == 1 => (Rendezvous::Address(String::new()), None),
+            (Some(address), None) => Rendezvous::Address(address),
+            (None, None) if size == 1 => Rendezvous::Address(String::new()),
             (None, None) => {
                 return Err(Failure::Usage(format!(
                     "no way to find the other {} ranks: --rendezvous HOST:PORT or --peers FILE is needed",
@@ -83,7 +76,7 @@ impl Place {
                 )));
             }
         };
-        Ok(Self { world, identity, rendezvous, own_address, source: sources(&rank_from, &size_from) })
+        Ok(Self { world, identity, rendezvous, source: sources(&rank_from, &size_from) })
     }
 
     /// Where rank 0 is, for humans.
@@ -111,15 +104,9 @@ fn launch(args: &Args) -> Result<Option<Launch>, Failure> {
     if args.rank.is_some() && args.world_size.is_some() && (placed || args.world_size == Some(1)) {
         return Ok(None);
     }
-    let variable = |name: &str| match name {
-        // Both outdo what the launcher would need to say.
-        "GRADWIRE_WORLD_SIZE" => {
-            args.world_size.map(|size| size.to_string()).or_else(|| std::env::var(name).ok())
-        }
-        "GRADWIRE_RENDEZVOUS" if placed => Some("localhost:1".into()),
-        _ => std::env::var(name).ok(),
-    };
-    Launch::from_environment(variable).map_err(|error| Failure::Usage(error.to_string()))
+    let known = Known { rank: args.rank, world_size: args.world_size, rendezvous: placed };
+    Launch::from_environment(known, |name| std::env::var(name).ok())
+        .map_err(|error| Failure::Usage(error.to_string()))
 }
 
 /// The checked address of rank 0, unless there is a peers file.

@@ -13,6 +13,7 @@ use crate::milestone;
 use crate::report::tally::Tally;
 use crate::report::write::Output;
 use crate::report::{Run, summary};
+use crate::say::note;
 
 /// Where events go: to the parent, or into this rank's files and a summary.
 pub(super) struct Teller {
@@ -96,10 +97,10 @@ impl Story {
         self.resets += u64::from(step.reset);
         if let (false, Some(log2)) = (self.announced, step.scale_log2) {
             self.announced = true;
-            eprintln!("rank {}: scale 2^{log2} codes per gradient unit", self.rank);
+            note!("rank {}: scale 2^{log2} codes per gradient unit", self.rank);
         }
         if let Some(line) = milestone::line(step.step, self.steps, step.loss) {
-            eprintln!("rank {}: {line}", self.rank);
+            note!("rank {}: {line}", self.rank);
         }
         match &mut self.output {
             Some(output) => output.step(&self.codec, step),
@@ -116,10 +117,10 @@ impl Story {
         run.residual.resets = self.resets;
         if json {
             let node = NodeRun { rank: self.rank, world_size: self.world_size, run: &run };
-            return crate::print(serde_json::to_string(&node).map_err(Failure::work)?);
+            return crate::say::print(serde_json::to_string(&node).map_err(Failure::work)?);
         }
         let (score, value) = run.score.show();
-        crate::print(format_args!(
+        crate::say::print(format_args!(
             "rank: {} of {}\nsteps: {}, {} in all, {} each\nloss: {:.4} in the first step, {:.4} in the last (batches of \
              this rank)\nevaluation: loss {:.4}, {score} {value}\nsent: {} of gradients, {} by UDP\nparameters_blake3: {}",
             self.rank,

@@ -6,6 +6,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use crate::event::Step;
 use crate::milestone;
+use crate::say::note;
 
 /// How far one run is.
 pub(super) struct Progress {
@@ -28,7 +29,7 @@ impl Progress {
 
     /// A line that stays, above the bar.
     pub(super) fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| note!("{line}"));
     }
 
     /// Counts the steps of rank 0.
@@ -38,7 +39,7 @@ impl Progress {
         }
         if self.bar.is_hidden() {
             if let Some(line) = milestone::line(step.step, self.steps, step.loss) {
-                eprintln!("{}: {line}", self.codec);
+                note!("{}: {line}", self.codec);
             }
             return;
         }

@@ -20,6 +20,9 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Between two attempts of a process whose rank is taken: there is nothing to see more often.
+const TAKEN_PAUSE: Duration = Duration::from_millis(500);
+
 pub(super) enum Address {
     Name(String),
     Known(SocketAddr),
@@ -41,7 +44,7 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
             Err(error) => {
                 let reason = error.to_string();
                 let _ = notes.send(Note::Trouble(error));
-                Err(Unheard::Dropped(reason))
+                Err(Unheard::Silent(reason))
             }
         };
         let note = match result {
@@ -49,14 +52,22 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
             Err(Unheard::Fatal(error)) => Note::Fatal(error),
             // Most often a process of this rank that has just died: it counts until its silence is noticed.
             Err(unheard) => {
+                let mut pause = PAUSE;
                 match unheard {
-                    Unheard::Dropped(reason) => tracing::debug!(%rank, reason, attempt, "not connected yet"),
-                    _ => {
+                    Unheard::Silent(reason) => tracing::debug!(%rank, reason, attempt, "no answer yet"),
+                    Unheard::Dropped(reason) => {
+                        tracing::debug!(%rank, reason, attempt, "not connected yet");
+                        let _ = notes.send(Note::Heard(rank, reason));
+                    }
+                    Unheard::Duplicate | Unheard::Fatal(_) => {
                         taken.get_or_insert_with(Instant::now);
+                        pause = TAKEN_PAUSE;
+                        let reason = format!("rank {} has joined already", common.world.rank());
+                        let _ = notes.send(Note::Heard(rank, reason));
                     }
                 }
                 if taken.is_none_or(|since| since.elapsed() < common.silence * 13 / 10) {
-                    sleep(PAUSE).await;
+                    sleep(pause).await;
                     continue;
                 }
                 Note::Fatal(JoinError::DuplicateRank { rank: common.world.rank(), by: rank })
@@ -73,7 +84,7 @@ async fn attempt_at(common: &Common, rank: Rank, target: SocketAddr) -> Result<G
         Unheard::Fatal(JoinError::Resolve { rank, address, reason })
     })?;
     let connection = match timeout(ATTEMPT, connecting).await {
-        Err(_) => return Err(Unheard::Dropped(format!("no answer from {target} within {ATTEMPT:.0?}"))),
+        Err(_) => return Err(Unheard::Silent(format!("no answer from {target} within {ATTEMPT:.0?}"))),
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
             return Err(match greet::unauthenticated(&error) {
@@ -94,7 +105,9 @@ async fn resolve(endpoint: &Endpoint, name: &str, attempt: usize) -> Result<Sock
     let found = tokio::task::spawn_blocking(move || owned.to_socket_addrs().map(Vec::from_iter));
     let found = found.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     let ipv6 = endpoint.local_addr().is_ok_and(|local| local.is_ipv6());
-    let usable: Vec<_> = found.into_iter().filter(|address| ipv6 || address.is_ipv4()).collect();
+    let mut usable: Vec<_> = found.into_iter().filter(|address| ipv6 || address.is_ipv4()).collect();
+    // A name such as localhost has both, and a rank 0 that was told where to listen often only IPv4.
+    usable.sort_by_key(SocketAddr::is_ipv6);
     match usable.len() {
         0 => Err("only IPv6 addresses, and this node listens on IPv4".into()),
         count => Ok(usable[attempt % count]),

@@ -9,8 +9,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Common, Note};
+use crate::quic::close;
 use crate::quic::error::JoinError;
 use crate::quic::greet::{self, Greeted, PATIENCE, Unheard};
+use crate::quic::identity::certified_rank;
 
 /// Handshakes at a time; more callers are not answered, and try again by themselves.
 const MAX_HANDSHAKES: usize = 256;
@@ -36,7 +38,7 @@ pub(super) async fn listen(common: Arc<Common>, notes: UnboundedSender<Note>) {
         let (common, notes) = (common.clone(), notes.clone());
         calls.spawn(async move {
             let address = incoming.remote_address();
-            match answer(incoming, &common).await {
+            match answer(incoming, &common, &notes).await {
                 Ok(greeted) => {
                     let _ = notes.send(Note::Up(greeted));
                 }
@@ -44,20 +46,38 @@ pub(super) async fn listen(common: Arc<Common>, notes: UnboundedSender<Note>) {
                     let _ = notes.send(Note::Fatal(error));
                 }
                 Err(Unheard::Duplicate) => {}
-                Err(Unheard::Dropped(reason)) => tracing::warn!(%address, reason, "dropped a caller"),
+                Err(Unheard::Dropped(reason) | Unheard::Silent(reason)) => {
+                    if common.turned().count(address, &reason) {
+                        tracing::warn!(%address, reason, "turned a caller away");
+                    } else {
+                        tracing::debug!(%address, reason, "turned a caller away again");
+                    }
+                }
             }
             drop(slot);
         });
     }
 }
 
-async fn answer(incoming: Incoming, common: &Common) -> Result<Greeted, Unheard> {
-    let dropped = |error: ConnectionError| Unheard::Dropped(error.to_string());
+async fn answer(
+    incoming: Incoming,
+    common: &Common,
+    notes: &UnboundedSender<Note>,
+) -> Result<Greeted, Unheard> {
+    let dropped = |error: ConnectionError| Unheard::Dropped(greet::failed(&error));
     let connecting = incoming.accept().map_err(dropped)?;
     let connection = timeout(PATIENCE, connecting)
         .await
         .map_err(|_| Unheard::Dropped("handshake not done in time".into()))?
         .map_err(dropped)?;
+    if let Some(abort) = common.over.get() {
+        // Members only get here.
+        close::abort(&connection, abort);
+        if let Some(rank) = greet::certificate(&connection).as_ref().and_then(certified_rank) {
+            let _ = notes.send(Note::Told(rank));
+        }
+        return Err(Unheard::Duplicate);
+    }
     match greet::answer(connection, &common.hello, &common.seats).await {
         // A caller that refuses us or breaks off ends only its own attempt: it is its part to report.
         Err(Unheard::Fatal(JoinError::Aborted { by, abort })) => {
