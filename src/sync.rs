@@ -290,6 +290,16 @@ impl Synchronizer {
         Ok(self.communicator.stats())
     }
 
+    /// Gives up this rank's part of the run for a reason of its own: every other rank's step fails at once with
+    /// "rank R `reason`", this rank being the one at fault. `reason` goes on from there ("was interrupted") and is cut
+    /// to 256 bytes. Nothing happens after a failed step, which has told the others already.
+    ///
+    /// Dropping a synchronizer without [`finish`](Self::finish) ends the others too, but can't tell them why.
+    pub fn abort(mut self, reason: &str) {
+        let culprit = Some(self.world().rank());
+        self.communicator.abort(&Abort { culprit, reason: reason.to_owned() });
+    }
+
     /// Returns when every rank has the packets that this one has, or left because it had them: a caller that drops
     /// everything at the error must not take its packets from a slower rank, which would then report another one.
     fn wait_for_all_to_see(&mut self, step: Step) {

@@ -1,12 +1,8 @@
-//! The binary from outside: exit statuses, messages, what `--json` prints, and that no process stays behind.
+//! The binary from outside: exit statuses, messages, and what `--json` prints. What can go wrong in a run: tests/faults.rs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "cli/node.rs"]
 mod node;
-/// What becomes of processes needs /proc to look at.
-#[cfg(target_os = "linux")]
-#[path = "cli/processes.rs"]
-mod processes;
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};

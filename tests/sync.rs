@@ -329,3 +329,23 @@ fn a_failure_on_one_rank_is_told_to_all_with_its_reason() {
         assert!(errors[rank].contains("rank 1 failed: caller's gradient has 99 elements"), "{errors:?}");
     }
 }
+
+#[test]
+fn a_rank_that_aborts_is_named_by_all_others_with_its_reason() {
+    let errors = fleet(3, |rank, communicator| {
+        let mut parameters = initial(100);
+        let mut synchronizer = Synchronizer::new(communicator, config(fixed()), &parameters).unwrap();
+        synchronizer.step(&gradient(rank, 1, 100), 1, 0.1, &mut parameters).unwrap();
+        if rank == 1 {
+            synchronizer.abort("was interrupted");
+            return None;
+        }
+        let error = synchronizer.step(&gradient(rank, 2, 100), 1, 0.1, &mut parameters).unwrap_err();
+        assert_eq!(error.culprit(Rank(rank)), Some(Rank(1)), "{error}");
+        Some(error.to_string())
+    });
+    for rank in [0, 2] {
+        let error = errors[rank].as_ref().unwrap();
+        assert!(error.contains("rank 1 was interrupted"), "{error}");
+    }
+}

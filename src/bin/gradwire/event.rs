@@ -147,6 +147,32 @@ mod tests {
     use crate::task::Score;
 
     #[test]
+    fn a_step_whose_loss_is_not_finite_survives_too_and_its_loss_is_null() {
+        for loss in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (bytes, seconds) = (Bytes::default(), Seconds::default());
+            let (samples, learning_rate, scale_log2) = (8, 0.1, None);
+            let (saturated, nonfinite, reset) = (0, 0, false);
+            let step = Step {
+                step: 3,
+                rank: 1,
+                loss,
+                samples,
+                learning_rate,
+                bytes,
+                seconds,
+                saturated,
+                nonfinite,
+                reset,
+                scale_log2,
+            };
+            let line = serde_json::to_string(&Event::Step { step }).unwrap();
+            assert!(line.contains("\"loss\":null"), "{line}");
+            let Event::Step { step } = serde_json::from_str(&line).unwrap() else { panic!("{line}") };
+            assert!(step.loss.is_nan() && step.step == 3 && step.rank == 1, "{line}");
+        }
+    }
+
+    #[test]
     fn a_loss_that_is_not_finite_survives_the_way_to_the_parent() {
         for loss in [f64::NAN, f64::INFINITY, 1.5] {
             let evaluation = Some(Evaluation { loss, score: Score::BitsPerByte(loss) });

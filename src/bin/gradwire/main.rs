@@ -9,6 +9,7 @@ mod event;
 mod failure;
 mod interrupt;
 mod keygen;
+mod life;
 mod mesa;
 mod milestone;
 mod node;

@@ -1,9 +1,9 @@
 //! `gradwire node`: one rank of a fleet.
 
+mod parent;
 mod place;
 mod teller;
 
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// What computes the codec.
     #[arg(long, value_enum, default_value_t = BackendName::Auto)]
     backend: BackendName,
-    /// This rank's identity, rank-R.pem of `gradwire keygen`.
+    /// This rank's identity, rank-R.pem of `gradwire keygen`; `-` reads it from stdin.
     #[arg(long, value_name = "PEM")]
     identity: PathBuf,
     /// Which rank this is, 0 to world size - 1 [default: what the launcher says, else the identity's].
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// in train's report.json, with losses, bytes and seconds of this rank alone.
     #[arg(long)]
     json: bool,
-    /// A child of `train`: events as JSON lines on stdout, end when stdin closes.
+    /// A child of `train`: events as JSON lines on stdout, empty lines as a sign of life, end when stdin closes.
     #[arg(long, hide = true)]
     report_to_parent: bool,
     /// Where a child of `train` writes the final parameters.
@@ -84,7 +84,7 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.report_to_parent {
-        end_with_parent()?;
+        parent::show_life(args.training.deadline)?;
     }
     let mut teller = Teller::new(args);
     match work(args, &mut teller) {
@@ -119,6 +119,9 @@ impl From<Failure> for Stop {
 fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     // All that the arguments and files can be wrong about, before a device is opened.
     let place = Place::find(args)?;
+    if args.report_to_parent {
+        parent::end_with_it()?;
+    }
     let world = place.world;
     let job = args.training.job(world.size())?;
     let mut task = job.load(world.size())?;
@@ -152,9 +155,9 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         let culprit = error.culprit().map(|rank| rank.0);
         Stop::Fault(Fault { rank: own, message: explain(&error), culprit })
     })?;
+    // Only now: until here, Ctrl-C simply ends the process.
+    interrupt::watch()?;
     if !args.report_to_parent {
-        // Only now: until here, Ctrl-C simply ends the process.
-        interrupt::watch()?;
         eprintln!("rank {own}: connected to all {} ranks", world.size());
     }
     let communicator = Communicator::new(Box::new(mesh), Limits::default());
@@ -190,7 +193,8 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 }
 
 /// What makes runs different: if two ranks differ in one of these, neither trains what its user asked for. Constants
-/// (the codec's decay, the optimizer's moments, the order of the data) are the version's.
+/// (the codec's decay, the optimizer's moments, the order of the data) are the version's. The first difference is
+/// reported: what explains others comes first.
 fn agreements(job: &Job, codec: CodecName, task: &dyn Task) -> Vec<Agreement> {
     let codec = match (codec, job.scale) {
         (CodecName::F32, _) => name_of(codec),
@@ -211,14 +215,4 @@ fn agreements(job: &Job, codec: CodecName, task: &dyn Task) -> Vec<Agreement> {
         Agreement::new("samples per rank and step", job.batch.to_string()),
         Agreement::new("seed", job.seed.to_string()),
     ]
-}
-
-/// Ends this process when its parent does, however that ends: the pipe then closes.
-fn end_with_parent() -> Result<(), Failure> {
-    let body = || {
-        let mut ignored = [0; 64];
-        while std::io::stdin().read(&mut ignored).is_ok_and(|count| count > 0) {}
-        std::process::exit(1);
-    };
-    std::thread::Builder::new().name("parent".into()).spawn(body).map(drop).map_err(Failure::work)
 }

@@ -32,8 +32,13 @@ pub(crate) fn train(
         culprit: error.culprit(Rank(rank)).map(|rank| rank.0),
         message: error.to_string(),
     };
-    let own_fault =
-        |failure: Failure| Fault { rank, culprit: Some(rank), message: format!("rank {rank} {failure}") };
+    let own_fault = |what: &str| Fault { rank, culprit: Some(rank), message: format!("rank {rank} {what}") };
+    // Not by dropping it: the others are to hear why this rank leaves.
+    let give_up = |synchronizer: Synchronizer, what: &str| {
+        synchronizer.abort(what);
+        own_fault(what)
+    };
+    let failed = |failure: Failure| format!("failed: {failure}");
 
     let Opened { backend, kind, adapter } = opened;
     tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter } });
@@ -47,11 +52,14 @@ pub(crate) fn train(
     let start = Instant::now();
     for step in 0..job.steps {
         if interrupt::asked() {
-            return Err(own_fault(Failure::Work("was interrupted".into())));
+            return Err(give_up(synchronizer, "was interrupted"));
         }
         let before = Instant::now();
         let draw = Draw { step, rank, world_size, batch: job.batch };
-        let loss = task.gradient(&parameters, draw, &mut gradient).map_err(own_fault)?;
+        let loss = match task.gradient(&parameters, draw, &mut gradient) {
+            Ok(loss) => loss,
+            Err(failure) => return Err(give_up(synchronizer, &failed(failure))),
+        };
         let compute = before.elapsed().as_secs_f64();
         let learning_rate = job.learning_rate_at(step);
         let report = match synchronizer.step(&gradient, job.batch, learning_rate, &mut parameters) {
@@ -101,7 +109,21 @@ pub(crate) fn train(
     let carried = synchronizer.finish().map_err(at_fault)?.total();
     bytes.frames = carried.frame_bytes_sent;
     bytes.udp = carried.udp_bytes_sent;
-    let evaluation = if evaluates { Some(task.evaluate(&parameters).map_err(own_fault)?) } else { None };
+    // After leaving in order: the parameters are the same everywhere, so every rank finds this by itself.
+    let diverged = |what: String| Fault { rank, culprit: None, message: what };
+    let bad = parameters.iter().filter(|value| !value.is_finite()).count();
+    if bad > 0 {
+        let (n, steps) = (parameters.len(), job.steps);
+        return Err(diverged(format!("{bad} of {n} parameters are not finite after step {steps}")));
+    }
+    let mut evaluation = None;
+    if evaluates {
+        let found = task.evaluate(&parameters).map_err(|failure| own_fault(&failed(failure)))?;
+        if !found.loss.is_finite() {
+            return Err(diverged(format!("evaluation loss is {} after step {}", found.loss, job.steps)));
+        }
+        evaluation = Some(found);
+    }
     let parameters_blake3 = hash(&parameters);
     tell(Event::Done { done: Done { rank, evaluation, parameters_blake3, bytes, total_seconds } });
     Ok(parameters)

@@ -75,12 +75,14 @@ fn step<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Step, D::Error> {
 pub(crate) enum VectorError {
     #[error("not a vector file: {}", without_place(.0))]
     Json(#[from] serde_json::Error),
-    #[error("vectors of codec {codec:?}, this build verifies \"loco\"")]
+    #[error("vectors of codec {:?}, this build verifies \"loco\"", shortened(codec))]
     Codec { codec: String },
     #[error("no case in the file, at least 1 is needed")]
     Empty,
     #[error("case {case}: n is 0, at least 1 is needed")]
     NoElements { case: usize },
+    #[error("case {case}: no step in it, at least 1 is needed")]
+    NoSteps { case: usize },
     #[error("case {case}: {what} has {len} entries, {expected} are needed")]
     Length { case: usize, what: String, len: usize, expected: usize },
     #[error("case {case}: {what} is of step {got}, rank 0 is at step {expected} there")]
@@ -93,7 +95,16 @@ pub(crate) enum VectorError {
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&place).unwrap_or(&text).to_owned()
+    shortened(text.strip_suffix(&place).unwrap_or(&text))
+}
+
+/// What of a file's content is shown: an error message is one line, whatever the file holds.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 120;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 impl VectorFile {
@@ -121,6 +132,10 @@ impl Case {
     fn check(&self, case: usize) -> Result<(), VectorError> {
         if self.n == 0 {
             return Err(VectorError::NoElements { case });
+        }
+        if self.averages.is_empty() {
+            // A comparison of nothing would find no difference.
+            return Err(VectorError::NoSteps { case });
         }
         let length = |what: &dyn Display, len: usize, expected: usize| {
             if len == expected {

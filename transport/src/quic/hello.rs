@@ -175,11 +175,10 @@ impl Hello {
         if theirs.epoch != self.epoch {
             return Err(JoinError::Epoch { rank, theirs: theirs.epoch, ours: self.epoch });
         }
-        let by_name = |hello: &Self| -> BTreeMap<String, String> {
-            hello.agreements.iter().map(|it| (it.name.clone(), it.value.clone())).collect()
-        };
-        let (mut theirs, ours) = (by_name(theirs), by_name(self));
-        for (name, value) in ours {
+        let mut theirs: BTreeMap<String, String> =
+            theirs.agreements.iter().map(|it| (it.name.clone(), it.value.clone())).collect();
+        // In the order of the caller, who puts first what explains the rest.
+        for Agreement { name, value } in self.agreements.iter().cloned() {
             let other = theirs.remove(&name);
             if other.as_ref() != Some(&value) {
                 return Err(JoinError::Agreement { rank, name, theirs: other, ours: Some(value) });
@@ -301,6 +300,8 @@ mod tests {
         };
         assert_eq!(say(&[("codec", "loco")], &[("codec", "loco")]), Ok(()));
         assert_eq!(say(&[("a", "1"), ("b", "2")], &[("b", "2"), ("a", "1")]), Ok(()));
+        let first = say(&[("task", "digits"), ("batch", "64")], &[("batch", "8"), ("task", "text")]);
+        assert_eq!(first, Err(r#"rank 3 has task "text", ours is "digits""#.into()));
         let differs = say(&[("codec", "loco")], &[("codec", "sign")]);
         assert_eq!(differs, Err(r#"rank 3 has codec "sign", ours is "loco""#.into()));
         assert_eq!(say(&[("codec", "loco")], &[]), Err(r#"rank 3 has codec unset, ours is "loco""#.into()));

@@ -203,7 +203,12 @@ impl Authority {
         Identity::from_pem(&self.issue_pem(rank, world_size)?)
     }
 
-    fn issue_pem(&self, rank: u32, world_size: u32) -> Result<String, IdentityError> {
+    /// [`Authority::issue`] as PEM text, for a process that can be told it without a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Authority::issue`].
+    pub fn issue_pem(&self, rank: u32, world_size: u32) -> Result<String, IdentityError> {
         let rank = World::new(rank, world_size, 0)?.rank();
         let key = KeyPair::generate().map_err(unusable)?;
         let mut params = parameters(&format!("gradwire run {} rank {rank}", self.run), self.validity)?;

@@ -173,6 +173,9 @@ fn in_peers(path: &Path, error: &PeersError) -> Failure {
 
 /// Reads the identity; an error names the file, and what was mistaken for an identity.
 fn load_identity(path: &Path) -> Result<Identity, Failure> {
+    if path == Path::new("-") {
+        return super::parent::identity();
+    }
     Identity::load(path).map_err(|error| {
         // A regular file only: a pipe would keep us waiting.
         let small = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_IDENTITY_BYTES);

@@ -3,7 +3,8 @@
 use super::Draw;
 use super::random::Random;
 
-/// Streams epochs of `samples` shuffled indices; all ranks together read each index once per epoch.
+/// Streams epochs of `samples` shuffled indices; all ranks together read each index once per epoch, if they draw
+/// batches of one size, which they agree on when they join.
 ///
 /// Position p of the stream belongs to step p / (world size x batch). Nothing is dropped at the end of an
 /// epoch: a batch may span two of them.

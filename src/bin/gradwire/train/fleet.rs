@@ -1,20 +1,27 @@
 //! The processes of one run: started together, and none of them left behind, whatever happens.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::verdict::End;
 use crate::event::Event;
 use crate::failure::Failure;
+use crate::life;
 
 /// What comes from a process.
 pub(super) enum Message {
     Event(Event),
     /// A line of its stderr: logs, or a panic.
-    Line(u32, String),
+    Line(String),
+    /// It is not stopped.
+    Alive,
 }
+
+/// A message, and the rank it comes from.
+pub(super) type From = (u32, Message);
 
 /// Processes by rank; dropping it kills what is still there and waits for it.
 #[derive(Default)]
@@ -26,15 +33,21 @@ struct Member {
     rank: u32,
     process: Child,
     end: Option<End>,
+    /// Last sign of life.
+    heard: Instant,
+    /// Whether there was one.
+    spoke: bool,
 }
 
 impl Fleet {
-    /// Starts `rank`. Its stdin stays open as long as this process lives: a node ends when it closes.
+    /// Starts `rank` and hands it `identity`, as PEM. Its stdin stays open as long as this process lives: a node ends
+    /// when it closes.
     pub(super) fn start(
         &mut self,
         rank: u32,
         mut command: Command,
-        to: &Sender<Message>,
+        identity: &str,
+        to: &Sender<From>,
     ) -> Result<(), Failure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C on a terminal goes to this process alone, which then ends the others in order.
@@ -42,16 +55,18 @@ impl Fleet {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut process =
             command.spawn().map_err(|error| Failure::Work(format!("cannot start rank {rank}: {error}")))?;
+        if let Some(stdin) = &mut process.stdin {
+            let end = life::END_OF_IDENTITY;
+            // Fits a pipe's buffer, so this does not wait. Of a process that is gone already, its end tells more.
+            let _ = stdin.write_all(format!("{identity}\n{end}\n").as_bytes());
+        }
         let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-        self.members.push(Member { rank, process, end: None });
+        self.members.push(Member { rank, process, end: None, heard: Instant::now(), spoke: false });
         if let Some(stdout) = stdout {
-            listen(stdout, to.clone(), move |line| match serde_json::from_str(&line) {
-                Ok(event) => Message::Event(event),
-                Err(_) => Message::Line(rank, line),
-            })?;
+            listen(stdout, to.clone(), move |line| (rank, message(line)))?;
         }
         if let Some(stderr) = stderr {
-            listen(stderr, to.clone(), move |line| Message::Line(rank, line))?;
+            listen(stderr, to.clone(), move |line| (rank, Message::Line(shortened(line, MAX_LINE))))?;
         }
         Ok(())
     }
@@ -66,17 +81,54 @@ impl Fleet {
         self.members.iter_mut().any(|member| member.poll().is_some_and(|end| end != End::Status(0)))
     }
 
+    /// Whether a signal ended a process.
+    pub(super) fn any_killed(&mut self) -> bool {
+        self.members.iter_mut().any(|member| matches!(member.poll(), Some(End::Signal(_))))
+    }
+
     /// Ranks whose process is still there.
     pub(super) fn alive(&mut self) -> Vec<u32> {
         self.members.iter_mut().filter_map(|member| member.poll().is_none().then_some(member.rank)).collect()
     }
 
-    /// How each process ended or, if it has not, what it is doing.
-    pub(super) fn ends(&mut self) -> Vec<(u32, End)> {
+    /// Something came from `rank`.
+    pub(super) fn heard(&mut self, rank: u32) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.rank == rank) {
+            member.heard = Instant::now();
+            member.spoke = true;
+        }
+    }
+
+    /// Nobody listened for `gap`: what was not heard in it does not count as silence.
+    pub(super) fn excuse(&mut self, gap: Duration) {
+        for member in &mut self.members {
+            member.heard += gap;
+        }
+    }
+
+    /// Ranks whose process is still there, but has shown no life for `limit`, with the time it was silent. Until its
+    /// first sign of life a process that is not known to be stopped may take as long as it needs to be loaded.
+    pub(super) fn silent(&mut self, limit: Duration) -> Vec<(u32, Duration)> {
         self.members
             .iter_mut()
-            .map(|member| (member.rank, member.poll().unwrap_or_else(|| state(member.process.id()))))
+            .filter(|member| member.heard.elapsed() > limit)
+            .filter(|member| member.spoke || is_stopped(member.process.id()))
+            .filter_map(|member| member.poll().is_none().then(|| (member.rank, member.heard.elapsed())))
             .collect()
+    }
+
+    /// How each process ended or, if it has not, what it is doing; silent is who showed no life for `limit`.
+    pub(super) fn ends(&mut self, limit: Duration) -> Vec<(u32, End)> {
+        let silent = self.silent(limit);
+        let of = |member: &mut Member| {
+            let rank = member.rank;
+            member.poll().unwrap_or_else(|| match is_stopped(member.process.id()) {
+                true => End::Stopped,
+                false if silent.iter().any(|(silent, _)| *silent == rank) => End::Silent,
+                false => End::Running,
+            })
+        };
+        self.members.iter_mut().map(|member| (member.rank, of(member))).collect()
     }
 }
 
@@ -109,28 +161,74 @@ impl Drop for Fleet {
     }
 }
 
+/// The longest line of a process that is shown, in bytes.
+const MAX_LINE: usize = 1000;
+
+/// The longest line of a process that is taken in, in bytes: an event has less than 1000.
+const MAX_TAKEN: u64 = 1 << 20;
+
+/// What a line of stdout means.
+fn message(line: String) -> Message {
+    if line.is_empty() {
+        return Message::Alive;
+    }
+    match serde_json::from_str(&line) {
+        Ok(event) => Message::Event(event),
+        // Nobody can do anything with the whole of it.
+        Err(error) => Message::Line(format!("what it says is no event ({error}): {}", shortened(line, 80))),
+    }
+}
+
+/// At most `most` bytes of `line`.
+fn shortened(mut line: String, most: usize) -> String {
+    if line.len() > most {
+        let end = (0..=most).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
+        line.truncate(end);
+        line.push_str("...");
+    }
+    line
+}
+
 /// A thread that passes lines on until the other end closes.
 fn listen(
     from: impl Read + Send + 'static,
-    to: Sender<Message>,
-    message: impl Fn(String) -> Message + Send + 'static,
+    to: Sender<From>,
+    message: impl Fn(String) -> From + Send + 'static,
 ) -> Result<(), Failure> {
     let body = move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            if to.send(message(line)).is_err() {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        // Bytes, because drivers and paths need not speak UTF-8, and a pipe that nobody reads stops its process.
+        while from.by_ref().take(MAX_TAKEN).read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            let text = String::from_utf8_lossy(&line);
+            if to.send(message(text.trim_end_matches(['\r', '\n']).to_owned())).is_err() {
                 break;
             }
+            line.clear();
         }
     };
     thread::Builder::new().name("node output".into()).spawn(body).map(drop).map_err(Failure::work)
 }
 
 /// Whether a process that has not ended is stopped, where the system tells.
-fn state(id: u32) -> End {
+fn is_stopped(id: u32) -> bool {
     // The state is the letter behind the name in brackets, which may itself contain brackets.
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    match stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with(['T', 't'])) {
-        Some(true) => End::Stopped,
-        _ => End::Running,
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_no_event_is_told_as_one_and_not_shown_whole() {
+        for line in ["{\"event\":\"step\",\"step\":{}}".to_owned(), "x".repeat(5000), "é".repeat(5000)] {
+            let Message::Line(said) = message(line) else { panic!("it is no event") };
+            assert!(said.starts_with("what it says is no event (") && said.len() < 250, "{said}");
+        }
+        assert!(matches!(message(String::new()), Message::Alive));
+        let listening = "{\"event\":\"listening\",\"address\":\"127.0.0.1:1\"}";
+        assert!(matches!(message(listening.into()), Message::Event(Event::Listening { .. })));
     }
 }

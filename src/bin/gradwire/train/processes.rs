@@ -5,15 +5,15 @@ use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use gradwire::transport::quic;
+use gradwire::transport::quic::Authority;
 
-use super::fleet::{Fleet, Message};
+use super::fleet::{Fleet, From, Message};
 use super::progress::Progress;
 use super::{Plan, verdict};
 use crate::args::{CodecName, name_of};
 use crate::event::{Event, Fault};
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::{interrupt, life};
 
 /// Time beyond the deadline for silence that the other ranks have to say whom they lost.
 const GRACE: Duration = Duration::from_secs(2);
@@ -24,6 +24,12 @@ const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How long rank 0 may take until it can be reached: it loads its data and opens its adapter before.
 const START: Duration = Duration::from_secs(60);
 
+/// The longest deadline where no exchange is due: before all ranks have joined, and after the last step.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// How often the processes are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Runs the plan with `codec`; rank 0 writes the final parameters to `model`.
 pub(super) fn run(
     plan: &Plan,
@@ -32,94 +38,172 @@ pub(super) fn run(
     progress: &Progress,
     take: &mut dyn FnMut(Event) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    // Mode 0700; gone as soon as every rank has joined, so that not even `kill -9` leaves keys behind.
-    let mut identities = Some(tempfile::Builder::new().prefix("gradwire-").tempdir().map_err(Failure::work)?);
-    let folder = identities.as_ref().map(|folder| folder.path().to_owned()).unwrap_or_default();
-    quic::keygen(&folder, plan.nodes).map_err(Failure::work)?;
+    // Lives in this process alone: keys go to the nodes through their stdin, and never into a file.
+    let authority = Authority::new("train").map_err(Failure::work)?;
+    let start = |fleet: &mut Fleet, rank: u32, rendezvous: &str, to: &Sender<From>| {
+        let command = command(plan, codec, rank, rendezvous, model.filter(|_| rank == 0))?;
+        let identity = authority.issue_pem(rank, plan.nodes).map_err(Failure::work)?;
+        fleet.start(rank, command, &identity, to)
+    };
 
     let (sender, inbox) = mpsc::channel();
     let mut fleet = Fleet::default();
-    fleet.start(0, command(plan, codec, 0, &folder, "127.0.0.1:0", model)?, &sender)?;
+    start(&mut fleet, 0, "127.0.0.1:0", &sender)?;
     // Held until all processes are started; the inbox ends when the last process has closed its output.
-    let mut starter: Option<Sender<Message>> = Some(sender);
-    let started = Instant::now();
-    let (mut joined, mut done) = (0, 0);
-    let mut faults: Vec<Fault> = Vec::new();
-    let mut give_up: Option<Instant> = None;
+    let mut starter = Some(sender);
+    let mut course = Course::new(plan);
+    let mut looked = Instant::now();
     loop {
-        match inbox.recv_timeout(Duration::from_millis(20)) {
-            Ok(Message::Line(rank, line)) => progress.say(&format!("rank {rank}: {line}")),
-            Ok(Message::Event(event)) => {
-                match &event {
-                    Event::Listening { address } => {
-                        if let Some(sender) = starter.take() {
-                            for rank in 1..plan.nodes {
-                                fleet.start(
-                                    rank,
-                                    command(plan, codec, rank, &folder, address, None)?,
-                                    &sender,
-                                )?;
-                            }
+        match inbox.recv_timeout(LOOK) {
+            Ok((rank, message)) => {
+                fleet.heard(rank);
+                match message {
+                    Message::Alive => {}
+                    Message::Line(line) => progress.say(&format!("rank {rank}: {line}")),
+                    Message::Event(event) => {
+                        if let Event::Listening { address } = &event
+                            && let Some(sender) = starter.take()
+                        {
+                            (1..plan.nodes).try_for_each(|rank| start(&mut fleet, rank, address, &sender))?;
                         }
+                        course.note(&event);
+                        take(event)?;
                     }
-                    Event::Joined { .. } => joined += 1,
-                    Event::Done { .. } => done += 1,
-                    Event::Failed { fault } => faults.push(fault.clone()),
-                    Event::Step { .. } => {}
                 }
-                if joined == plan.nodes {
-                    identities = None;
-                }
-                take(event)?;
             }
             Err(RecvTimeoutError::Disconnected) if fleet.all_ended() => break,
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(5)),
-            Err(RecvTimeoutError::Timeout) => {
-                if starter.is_some() {
-                    if fleet.any_failed() {
-                        break;
-                    }
-                    if started.elapsed() > START {
-                        return Err(Failure::Work(format!(
-                            "rank 0 was not reachable after {:.0?}, deadline {START:.0?}",
-                            started.elapsed()
-                        )));
-                    }
-                }
-            }
+            Err(RecvTimeoutError::Timeout) => {}
         }
         if interrupt::asked() {
             return Err(Failure::Work("interrupted, all nodes ended".into()));
         }
+        let gap = looked.elapsed();
+        if gap < LOOK {
+            continue;
+        }
+        looked = Instant::now();
+        if gap > 10 * LOOK {
+            // This process was stopped itself, or busy: its nodes were not silent, only unheard.
+            fleet.excuse(gap);
+        }
+        if starter.is_some() && course.started.elapsed() > START {
+            return Err(Failure::Work(format!(
+                "rank 0 was not reachable after {:.0?}, deadline {START:.0?}",
+                course.started.elapsed()
+            )));
+        }
         // Whoever is left after that, the drop of `fleet` ends.
-        if !faults.is_empty() || fleet.any_failed() || done == plan.nodes {
-            let until = *give_up.get_or_insert_with(|| Instant::now() + plan.job.silence + GRACE);
-            let blamed = |rank: &u32| faults.iter().any(|fault| fault.culprit == Some(*rank));
-            let alive = fleet.alive();
-            if !faults.is_empty() && !alive.is_empty() && alive.iter().all(blamed) {
-                // Not at once: a blamed rank may be about to say more itself.
-                give_up = Some(until.min(Instant::now() + LAST_WORDS));
-            }
-            if Instant::now() > until {
-                break;
-            }
+        if course.is_over(&mut fleet) {
+            break;
         }
     }
-    drop(identities);
-    let ends = if done == plan.nodes { Vec::new() } else { fleet.ends() };
+    let ends = if course.is_done() { Vec::new() } else { fleet.ends(life::suspicious(course.deadline())) };
     // What was said and not heard yet; ends with the last process.
     drop((starter, fleet));
-    while let Ok(message) = inbox.recv_timeout(LAST_WORDS) {
+    while let Ok((rank, message)) = inbox.recv_timeout(LAST_WORDS) {
         match message {
-            Message::Event(Event::Failed { fault }) => faults.push(fault),
-            Message::Line(rank, line) => progress.say(&format!("rank {rank}: {line}")),
-            Message::Event(_) => {}
+            Message::Event(event) => course.note(&event),
+            Message::Line(line) => progress.say(&format!("rank {rank}: {line}")),
+            Message::Alive => {}
         }
     }
-    match verdict::of(&faults, &ends) {
+    match verdict::of(&course.faults(), &ends) {
         Some(message) => Err(Failure::Work(message)),
         None => Ok(()),
     }
+}
+
+/// How far the fleet has come, and whether there is anything left to wait for.
+struct Course {
+    nodes: u32,
+    silence: Duration,
+    started: Instant,
+    joined: u32,
+    done: u32,
+    /// What ranks said.
+    faults: Vec<Fault>,
+    /// What this process noticed by itself: the last resort, because ranks know more.
+    noticed: Option<Fault>,
+    until: Option<Instant>,
+}
+
+impl Course {
+    fn new(plan: &Plan) -> Self {
+        Self {
+            nodes: plan.nodes,
+            silence: plan.job.silence,
+            started: Instant::now(),
+            joined: 0,
+            done: 0,
+            faults: Vec::new(),
+            noticed: None,
+            until: None,
+        }
+    }
+
+    fn note(&mut self, event: &Event) {
+        match event {
+            Event::Joined { .. } => self.joined += 1,
+            Event::Done { .. } => self.done += 1,
+            Event::Failed { fault } => self.faults.push(fault.clone()),
+            Event::Listening { .. } | Event::Step { .. } => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.done == self.nodes
+    }
+
+    fn is_training(&self) -> bool {
+        self.joined == self.nodes && self.done == 0
+    }
+
+    /// How long a rank may be silent now.
+    fn deadline(&self) -> Duration {
+        if self.is_training() { self.silence } else { self.silence.min(IDLE) }
+    }
+
+    /// Whether the rest of the processes would only wait for each other.
+    fn is_over(&mut self, fleet: &mut Fleet) -> bool {
+        let suspects = fleet.silent(life::suspicious(self.deadline()));
+        if self.noticed.is_none() && !fleet.silent(life::limit(self.deadline())).is_empty() {
+            self.noticed = Some(silence(&suspects, self.deadline()));
+        }
+        let trouble = !self.faults.is_empty() || self.noticed.is_some() || fleet.any_failed();
+        if !trouble && !self.is_done() {
+            return false;
+        }
+        let mut until = self.until.unwrap_or_else(|| Instant::now() + self.deadline() + GRACE);
+        let hopeless = |rank: &u32| {
+            self.faults.iter().any(|fault| fault.culprit == Some(*rank))
+                || suspects.iter().any(|(suspect, _)| suspect == rank)
+        };
+        let alive = fleet.alive();
+        // Before all have joined nobody knows more than the one that failed, and of a process that was killed nobody
+        // knows more than this one. Not at once: whoever is blamed may be about to say more itself.
+        let settled = self.joined < self.nodes || fleet.any_killed() || alive.iter().all(hopeless);
+        if trouble && settled {
+            until = until.min(Instant::now() + LAST_WORDS);
+        }
+        self.until = Some(until);
+        Instant::now() > until
+    }
+
+    /// What ranks said or, if they said nothing, what was noticed here.
+    fn faults(&self) -> Vec<Fault> {
+        if self.faults.is_empty() { self.noticed.iter().cloned().collect() } else { self.faults.clone() }
+    }
+}
+
+/// What this process has to say about ranks that were silent.
+fn silence(of: &[(u32, Duration)], deadline: Duration) -> Fault {
+    let ranks: Vec<u32> = of.iter().map(|(rank, _)| *rank).collect();
+    let longest = of.iter().map(|(_, time)| *time).max().unwrap_or_default();
+    let message =
+        format!("{} gave no sign of life for {longest:.1?}, deadline {deadline:.1?}", verdict::ranks(&ranks));
+    let culprit = if let [one] = ranks[..] { Some(one) } else { None };
+    Fault { rank: ranks.first().copied().unwrap_or_default(), message, culprit }
 }
 
 /// This program as one node of the run.
@@ -127,7 +211,6 @@ fn command(
     plan: &Plan,
     codec: CodecName,
     rank: u32,
-    identities: &Path,
     rendezvous: &str,
     model: Option<&Path>,
 ) -> Result<Command, Failure> {
@@ -148,10 +231,7 @@ fn command(
         .arg(format!("--rank={rank}"))
         .arg(format!("--world-size={}", plan.nodes))
         .arg(format!("--rendezvous={rendezvous}"))
-        .arg("--bind=127.0.0.1:0")
-        .arg("--report-to-parent")
-        .arg("--identity")
-        .arg(identities.join(format!("rank-{rank}.pem")));
+        .args(["--bind=127.0.0.1:0", "--report-to-parent", "--identity=-"]);
     // The nodes share the cores. The bits do not depend on the number of threads (tested with 1, 2 and 4).
     if std::env::var_os("RAYON_NUM_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
