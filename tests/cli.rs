@@ -191,7 +191,7 @@ fn keygen_writes_identities_for_their_owner_alone_and_never_over_others() {
         let again = output(&args);
         assert_eq!(again.status.code(), Some(1));
         let line = one_line(&again);
-        assert!(line.contains("run already holds identities") && line.contains("another --out"), "{line}");
+        assert!(line.contains("run already holds identities") && line.contains("choose another"), "{line}");
         if half_gone {
             assert!(!run.join("ca.pem").exists(), "no new authority beside old identities");
         } else {

@@ -193,7 +193,11 @@ fn what_is_wrong_with_an_identity_is_said_with_its_file() {
         args.retain(|arg| !arg.starts_with("--identity"));
         with(&args, &["--identity", folder.path().join("run").join(name).to_str().unwrap()])
     };
-    wrong(&as_identity("ca.pem"), 2, &["ca.pem", "a certificate but no private key"]);
+    wrong(
+        &as_identity("ca.pem"),
+        2,
+        &["ca.pem", "no private key in the identity", "holds a certificate only"],
+    );
     wrong(&as_identity("ca-key.pem"), 1, &["ca-key.pem", "no certificate"]);
     wrong(&as_identity("rank-7.pem"), 1, &["rank-7.pem", "o such file"]);
 }
@@ -208,7 +212,7 @@ fn identities_of_different_runs_are_suspected_when_the_join_times_out() {
     let outputs = both([with(&zero, &more), with(&one, &more)]);
     let told = outputs.each_ref().map(|output| text(&output.stderr));
     assert!(outputs.iter().all(|output| output.status.code() == Some(1)), "{told:?}");
-    assert!(told[1].contains("keygen runs?"), "{told:?}");
+    assert!(told[1].contains("another keygen?"), "{told:?}");
     assert!(told[0].contains("rank 1 did not join within 2.0s"), "{told:?}");
 }
 

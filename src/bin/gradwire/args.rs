@@ -53,7 +53,7 @@ pub(crate) struct TrainingArgs {
     /// What to train.
     #[arg(long, value_enum, default_value_t = TaskName::Digits)]
     pub(crate) task: TaskName,
-    /// File to train `text` on; its last tenth is for evaluation.
+    /// File to train `text` on, at most 1 GiB; its last tenth is for evaluation.
     #[arg(long, value_name = "PATH")]
     pub(crate) data: Option<PathBuf>,
     /// Optimizer steps [default: 600 for digits, 300 for text].

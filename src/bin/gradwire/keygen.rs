@@ -26,18 +26,6 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let names = || (0..args.world_size).map(|rank| format!("rank-{rank}.pem"));
-    // All of them before the first one is written: no new authority beside old identities.
-    if ["ca.pem", "ca-key.pem"]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(names())
-        .any(|name| args.out.join(name).exists())
-    {
-        return Err(Failure::Work(format!(
-            "{} already holds identities; keygen never overwrites, choose another --out",
-            args.out.display()
-        )));
-    }
     quic::keygen(&args.out, args.world_size).map_err(Failure::work)?;
     let path = |name: String| args.out.join(name).display().to_string();
     if args.json {

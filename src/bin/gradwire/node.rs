@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gradwire::codec::loco;
-use gradwire::transport::quic::{Agreement, Config, JoinError, QuicMesh, Waiting};
+use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank};
 
 use crate::args::{BackendName, CodecName, Job, ScaleArg, TrainingArgs, name_of};
@@ -155,7 +155,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     }
     let mesh = pending.join().map_err(|error| {
         let culprit = error.culprit().map(|rank| rank.0);
-        Stop::Fault(Fault { rank: own, message: explain(&error), culprit })
+        Stop::Fault(Fault { rank: own, message: error.to_string(), culprit })
     })?;
     // Only now: until here, Ctrl-C simply ends the process.
     interrupt::watch()?;
@@ -173,16 +173,6 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         rank::save(task.as_ref(), &parameters, &path)?;
     }
     Ok(())
-}
-
-/// The error, with what most likely is behind it.
-fn explain(error: &JoinError) -> String {
-    match error {
-        JoinError::Refused { .. } if error.to_string().contains("of another run") => {
-            format!("{error} (identities of different keygen runs?)")
-        }
-        _ => error.to_string(),
-    }
 }
 
 fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {

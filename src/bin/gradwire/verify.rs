@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -10,18 +9,22 @@ use gradwire::codec::loco::{self, Config};
 use gradwire::codec::{Stats, Step};
 use gradwire::gpu::loco::{Average, Encode};
 use gradwire::gpu::{AdapterChoice, Gpu, GpuError};
+use gradwire::transport::file::read_bounded;
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::vectors::{Comparison, Difference, Implementation, VectorFile, compare};
+
+/// The longest file of vectors: 600 times the project's own.
+const MAX_BYTES: u64 = 256 << 20;
 
 /// What the tests of the library are held to.
 const BUILT_IN: &str = include_str!("../../../tests/golden/loco.json");
 
 /// Compare golden vectors with what this machine computes, bit for bit.
 ///
-/// Without a file, the vectors are those that gradwire itself is tested with. Prints one line per implementation. Exit status 1 if any number differs or an adapter that was asked for is
-/// not there.
+/// Without a file, the vectors are those that gradwire itself is tested with. Prints one line per implementation.
+/// Exit status 1 if any number differs or an adapter that was asked for is not there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Vector file (JSON; format in tests/golden/README.md) [default: gradwire's own vectors, built in].
@@ -81,8 +84,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (name, text) = match &args.file {
         None => ("built in".to_owned(), Cow::Borrowed(BUILT_IN)),
         Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| Failure::Work(format!("vector file {}: {error}", path.display())))?;
+            let refuse =
+                |error: &dyn fmt::Display| Failure::Work(format!("vector file {}: {error}", path.display()));
+            let bytes = read_bounded(path, MAX_BYTES).map_err(|error| refuse(&error))?;
+            let text = String::from_utf8(bytes).map_err(|_| refuse(&"not a text file (no UTF-8)"))?;
             (path.display().to_string(), Cow::Owned(text))
         }
     };
@@ -96,7 +101,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         results.push(on_adapter(&file, args.adapter.clone())?);
     }
     let report = Report { file: name, results };
-    print(&report, args.json).map_err(|error| Failure::Work(format!("standard output: {error}")))?;
+    if args.json {
+        crate::say::print(serde_json::to_string(&report).map_err(Failure::work)?)?;
+    } else {
+        crate::say::print(in_words(&report))?;
+    }
     match report.results.iter().find(|row| row.comparison.different > 0) {
         None => Ok(()),
         Some(row) => {
@@ -177,20 +186,14 @@ impl Implementation for OnAdapter {
     }
 }
 
-fn print(report: &Report, json: bool) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    if json {
-        let text = serde_json::to_string(report)?;
-        return writeln!(out, "{text}");
-    }
+fn in_words(report: &Report) -> String {
+    let mut lines = Vec::new();
     for row in &report.results {
         let Comparison { cases, different, first_difference } = &row.comparison;
-        writeln!(out, "{row}: {cases} cases, {different} different")?;
-        if let Some(difference) = first_difference {
-            writeln!(out, "  first: {}", Place(difference))?;
-        }
+        lines.push(format!("{row}: {cases} cases, {different} different"));
+        lines.extend(first_difference.iter().map(|difference| format!("  first: {}", Place(difference))));
     }
-    Ok(())
+    lines.join("\n")
 }
 
 impl fmt::Display for Row {

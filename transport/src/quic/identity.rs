@@ -51,7 +51,7 @@ pub enum IdentityError {
         error: Box<IdentityError>,
     },
     /// The folder has files of a run already; nothing was written.
-    #[error("{} already holds identities ({name}); keygen never overwrites", dir.display())]
+    #[error("{} already holds identities ({name}); keygen never overwrites, choose another folder", dir.display())]
     Existing {
         /// The folder.
         dir: PathBuf,
@@ -93,6 +93,18 @@ pub enum IdentityError {
     /// An identity for a rank that cannot exist.
     #[error(transparent)]
     World(#[from] WorldError),
+}
+
+impl IdentityError {
+    /// Whether a certificate was given where an identity is expected: most often `ca.pem` for `rank-R.pem`.
+    #[must_use]
+    pub fn is_certificate_only(&self) -> bool {
+        match self {
+            Self::Missing { what } => *what == KEY,
+            Self::In { error, .. } => error.is_certificate_only(),
+            _ => false,
+        }
+    }
 }
 
 /// How long certificates are valid. Default: from a day ago, so that clocks may differ, for 366 days.

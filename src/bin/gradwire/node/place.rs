@@ -1,10 +1,9 @@
 //! Which rank of which world a node is, where the others are, and who said so.
 
-use std::net::Ipv6Addr;
 use std::path::Path;
 
+use gradwire::transport::address;
 use gradwire::transport::launch::{Known, Launch};
-use gradwire::transport::quic::identity::MAX_IDENTITY_BYTES;
 use gradwire::transport::quic::{Identity, Peers, PeersError, Rendezvous};
 use gradwire::transport::world::MAX_WORLD_SIZE;
 use gradwire::transport::{Rank, World};
@@ -116,7 +115,7 @@ fn address(args: &Args, launch: Option<&Launch>) -> Result<Option<String>, Failu
     }
     if let Some(address) = &args.rendezvous {
         // Port 0 is how `train` starts its rank 0, which then tells where it is.
-        if !is_address(address, u16::from(!args.report_to_parent)) {
+        if !args.report_to_parent && address::check(address).is_err() {
             return Err(Failure::Usage(format!("--rendezvous needs HOST:PORT, got {address:?}")));
         }
         return Ok(Some(address.clone()));
@@ -125,7 +124,7 @@ fn address(args: &Args, launch: Option<&Launch>) -> Result<Option<String>, Failu
     else {
         return Ok(None);
     };
-    if !is_address(address, 1) {
+    if address::check(address).is_err() {
         // GRADWIRE_RENDEZVOUS is checked where it is read.
         return Err(Failure::Usage(match std::env::var("MASTER_ADDR") {
             Ok(host) if !host.is_empty() => {
@@ -135,17 +134,6 @@ fn address(args: &Args, launch: Option<&Launch>) -> Result<Option<String>, Failu
         }));
     }
     Ok(Some(address.clone()))
-}
-
-/// `host:port`, `IPv4:port` or `[IPv6]:port`, with a port from `lowest`.
-fn is_address(text: &str, lowest: u16) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host_fits = match bracketed {
-        Some(ip) => ip.split('%').next().is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && !host.contains([':', '[', ']', '/', ' ']),
-    };
-    host_fits && port.parse().is_ok_and(|port: u16| port >= lowest)
 }
 
 /// Number of ranks in a peers file.
@@ -177,37 +165,14 @@ fn load_identity(path: &Path) -> Result<Identity, Failure> {
         return super::parent::identity();
     }
     Identity::load(path).map_err(|error| {
-        // A regular file only: a pipe would keep us waiting.
-        let small = std::fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_IDENTITY_BYTES);
-        let content = small.then(|| std::fs::read_to_string(path).ok()).flatten().unwrap_or_default();
-        // Before its permissions: ca.pem is for everyone to read, and making it private would not help.
-        if content.contains("BEGIN CERTIFICATE") && !content.contains("PRIVATE KEY") {
-            return Failure::Usage(format!(
-                "--identity {} holds a certificate but no private key: an identity is rank-R.pem of gradwire keygen",
-                path.display()
-            ));
-        }
-        let text = error.to_string();
-        if text.contains(&path.display().to_string()) { Failure::Work(text) } else { Failure::file(path, text) }
+        let text = format!("--identity {error}");
+        if error.is_certificate_only() { Failure::Usage(text) } else { Failure::Work(text) }
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_has_a_host_and_a_port() {
-        for good in ["127.0.0.1:7000", "node-a.example:1", "[::1]:65535", "[fe80::1%eth0]:9"] {
-            assert!(is_address(good, 1), "{good}");
-        }
-        for bad in
-            ["127.0.0.1", "a", "a:", ":1", "a:65536", "::1:7", "[::1]", "[a:1]:2", "a b:1", "http://a:1"]
-        {
-            assert!(!is_address(bad, 0), "{bad}");
-        }
-        assert!(!is_address("a:0", 1) && is_address("a:0", 0));
-    }
 
     #[test]
     fn who_said_what_is_said_once_where_it_is_one() {

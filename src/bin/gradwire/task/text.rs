@@ -6,11 +6,15 @@
 use std::path::Path;
 
 use candle_core::{D, Device, Tensor};
+use gradwire::transport::file::read_bounded;
 
 use super::layout::{Start, cross_entropy};
 use super::sampler::Sampler;
 use super::{Draw, Evaluation, Layout, Score, Task};
 use crate::failure::Failure;
+
+/// The longest file: all of it is held in memory, by every rank.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Bytes that the model looks back at.
 pub(crate) const CONTEXT: usize = 64;
@@ -37,12 +41,12 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Reads `path`; its last tenth is for evaluation.
+    /// Reads `path`, a file of at most 1 GiB; its last tenth is for evaluation.
     ///
     /// Fails if the file can't be read, or if either part is too short: one global batch of windows for
     /// training, one window for evaluation.
     pub(crate) fn new(path: &Path, seed: u64, world_size: u32, batch: u32) -> Result<Self, Failure> {
-        let bytes = std::fs::read(path).map_err(|error| Failure::file(path, error))?;
+        let bytes = read_bounded(path, MAX_BYTES).map_err(|error| Failure::file(path, error))?;
         let windows = world_size as usize * batch as usize;
         let need = smallest_file(windows);
         if bytes.len() < need {
