@@ -41,8 +41,10 @@ fn keygen_overwrites_nothing() {
     let key = dir.path().join("ca-key.pem");
     std::fs::write(&key, "precious").unwrap();
     let error = keygen(dir.path(), 2).unwrap_err();
-    let said =
-        format!("{} already holds identities (ca-key.pem); keygen never overwrites", dir.path().display());
+    let said = format!(
+        "{} already holds identities (ca-key.pem); keygen never overwrites, choose another folder",
+        dir.path().display()
+    );
     assert_eq!(error.to_string(), said);
     assert_eq!(std::fs::read_to_string(&key).unwrap(), "precious");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "keygen wrote beside it");
