@@ -184,6 +184,20 @@ fn the_automatic_scale_waits_for_the_first_gradient_that_is_not_zero() {
 }
 
 #[test]
+fn ranks_with_an_automatic_scale_need_not_have_the_same_one_in_their_configuration() {
+    let scales = fleet(2, |rank, communicator| {
+        let scale_log2 = if rank == 0 { 19 } else { 100 };
+        let auto = Codec::Loco { config: loco::Config { scale_log2, ..loco_config() }, scale: Scale::Auto };
+        let mut parameters = initial(9);
+        let mut synchronizer = Synchronizer::new(communicator, config(auto), &parameters).unwrap();
+        // Zero first: until a scale is agreed on, packets carry one that nobody has chosen.
+        [[0.0; 9], [0.5; 9]]
+            .map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)
+    });
+    assert_eq!(scales, [[None, Some(2)]; 2]);
+}
+
+#[test]
 fn a_gradient_that_is_not_finite_is_the_same_error_on_every_rank_and_no_rank_takes_the_step() {
     for (codec, bad) in [(fixed(), f32::NAN), (Codec::F32, f32::INFINITY)] {
         let messages = fleet(3, |rank, communicator| {
