@@ -8,7 +8,7 @@ use std::thread;
 
 use gradwire::codec::{Step, cast, loco};
 use gradwire::optim;
-use gradwire::sync::{Backend, Codec, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
+use gradwire::sync::{Codec, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
 use random::Random;
 
@@ -37,12 +37,7 @@ fn fixed() -> Codec {
 }
 
 fn config(codec: Codec) -> Config {
-    Config {
-        codec,
-        backend: Backend::Cpu,
-        optimizer: optim::Config::AdamW(optim::AdamW::default()),
-        nonfinite: NonFinite::Fail,
-    }
+    Config::new(codec, optim::Config::AdamW(optim::AdamW::default()))
 }
 
 /// Runs `rank` once per rank, each on a thread with its communicator; results in rank order.
