@@ -6,7 +6,7 @@ use std::thread;
 
 use gradwire::codec::loco;
 use gradwire::optim::{self, AdamW};
-use gradwire::sync::{Backend, Codec, Config, NonFinite, Scale, SyncError, Synchronizer};
+use gradwire::sync::{Codec, Config, Scale, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, memory};
 
 const STEPS: u64 = 400;
@@ -27,12 +27,9 @@ fn main() -> Result<(), SyncError> {
 /// One rank: its own points on y = 3 x - 2, the same parameters as everyone.
 fn rank(mesh: Box<memory::MemoryMesh>) -> Result<[f32; 2], SyncError> {
     let communicator = Communicator::new(mesh, Limits::default());
-    let config = Config {
-        codec: Codec::Loco { config: loco::Config::default(), scale: Scale::Auto },
-        backend: Backend::Cpu,
-        optimizer: optim::Config::AdamW(AdamW { weight_decay: 0.0, ..AdamW::default() }),
-        nonfinite: NonFinite::Fail,
-    };
+    let codec = Codec::Loco { config: loco::Config::default(), scale: Scale::Auto };
+    let optimizer = optim::Config::AdamW(AdamW { weight_decay: 0.0, ..AdamW::default() });
+    let config = Config::new(codec, optimizer);
     let mut parameters = [0.0, 0.0];
     let own = communicator.world().rank().0;
     let mut synchronizer = Synchronizer::new(communicator, config, &parameters)?;

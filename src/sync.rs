@@ -76,7 +76,8 @@ pub enum NonFinite {
     /// The same typed error on every rank, before any optimizer step. The default.
     #[default]
     Fail,
-    /// No rank takes the step; the report says so, with the counts.
+    /// No rank takes the step; the report says so, with the counts. What the step's codes stood for is lost: the
+    /// residual has moved on as if they had been used.
     Skip,
 }
 
@@ -91,6 +92,15 @@ pub struct Config {
     pub optimizer: optim::Config,
     /// What to do about NaN and infinity.
     pub nonfinite: NonFinite,
+}
+
+impl Config {
+    /// The codec on the CPU, and an error for a gradient that is not finite. Written as `Config { backend,
+    /// ..Config::new(codec, optimizer) }`, a caller's code outlives new fields.
+    #[must_use]
+    pub fn new(codec: Codec, optimizer: optim::Config) -> Self {
+        Self { codec, backend: Backend::Cpu, optimizer, nonfinite: NonFinite::default() }
+    }
 }
 
 /// One rank's side of the synchronised training of one flat parameter vector.
@@ -124,9 +134,13 @@ impl Synchronizer {
     /// and both values), a device that can't be used, or a failed exchange.
     pub fn new(
         mut communicator: Communicator,
-        config: Config,
+        mut config: Config,
         parameters: &[f32],
     ) -> Result<Self, SyncError> {
+        if let Codec::Loco { config, scale: Scale::Auto } = &mut config.codec {
+            // Not compared between ranks, but in every packet for as long as all gradients are zero.
+            config.scale_log2 = 0;
+        }
         let world = communicator.world();
         let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
             let layout = ShardLayout::new(parameters.len(), world.size() as usize);
@@ -191,8 +205,8 @@ impl Synchronizer {
     /// the same bits on every rank, into `parameters`.
     ///
     /// `gradient` and `parameters` have the length n that the synchronizer was made with; `samples` is the
-    /// weight of this rank's gradient (its batch size, 0 allowed on some ranks; at most 2^21 over all
-    /// ranks); `learning_rate` is finite, not negative, and the same on every rank.
+    /// weight of this rank's gradient (its batch size, 0 allowed on some ranks; at least 1 and below 2^21
+    /// over all ranks); `learning_rate` is finite, not negative, and the same on every rank.
     ///
     /// # Errors
     ///

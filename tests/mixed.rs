@@ -10,7 +10,7 @@ use std::thread;
 use common::{Random, gpus};
 use gradwire::codec::loco;
 use gradwire::optim;
-use gradwire::sync::{Backend, Codec, Config, NonFinite, Scale, SyncError, Synchronizer};
+use gradwire::sync::{Backend, Codec, Config, Scale, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
 
 const STEPS: u64 = 4;
@@ -29,12 +29,9 @@ fn train(backends: &[Backend], n: usize) -> Vec<Vec<u32>> {
 
 fn synchronizer(mesh: memory::MemoryMesh, backend: Backend, parameters: &[f32]) -> Synchronizer {
     let config = loco::Config { reset_every: std::num::NonZeroU32::new(3), ..loco::Config::default() };
-    let config = Config {
-        codec: Codec::Loco { config, scale: Scale::Auto },
-        backend,
-        optimizer: optim::Config::AdamW(optim::AdamW::default()),
-        nonfinite: NonFinite::Fail,
-    };
+    let codec = Codec::Loco { config, scale: Scale::Auto };
+    let optimizer = optim::Config::AdamW(optim::AdamW::default());
+    let config = Config { backend, ..Config::new(codec, optimizer) };
     let communicator = Communicator::new(Box::new(mesh), Limits::default());
     Synchronizer::new(communicator, config, parameters).unwrap()
 }

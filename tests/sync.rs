@@ -8,7 +8,7 @@ use std::thread;
 
 use gradwire::codec::{Step, cast, loco};
 use gradwire::optim;
-use gradwire::sync::{Backend, Codec, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
+use gradwire::sync::{Codec, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
 use random::Random;
 
@@ -37,12 +37,7 @@ fn fixed() -> Codec {
 }
 
 fn config(codec: Codec) -> Config {
-    Config {
-        codec,
-        backend: Backend::Cpu,
-        optimizer: optim::Config::AdamW(optim::AdamW::default()),
-        nonfinite: NonFinite::Fail,
-    }
+    Config::new(codec, optim::Config::AdamW(optim::AdamW::default()))
 }
 
 /// Runs `rank` once per rank, each on a thread with its communicator; results in rank order.
@@ -181,6 +176,20 @@ fn the_automatic_scale_waits_for_the_first_gradient_that_is_not_zero() {
         gradients.map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)
     });
     assert_eq!(scales, [[None, Some(3), Some(3)]; 2]);
+}
+
+#[test]
+fn ranks_with_an_automatic_scale_need_not_have_the_same_one_in_their_configuration() {
+    let scales = fleet(2, |rank, communicator| {
+        let scale_log2 = if rank == 0 { 19 } else { 100 };
+        let auto = Codec::Loco { config: loco::Config { scale_log2, ..loco_config() }, scale: Scale::Auto };
+        let mut parameters = initial(9);
+        let mut synchronizer = Synchronizer::new(communicator, config(auto), &parameters).unwrap();
+        // Zero first: until a scale is agreed on, packets carry one that nobody has chosen.
+        [[0.0; 9], [0.5; 9]]
+            .map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)
+    });
+    assert_eq!(scales, [[None, Some(2)]; 2]);
 }
 
 #[test]

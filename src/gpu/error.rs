@@ -65,7 +65,7 @@ pub enum GpuError {
         message: String,
     },
     /// An earlier call on this state failed midway, so that its residual and buffers are in an unknown state.
-    #[error("an earlier call on device {adapter} failed midway: make a new state and set its residual")]
+    #[error("an earlier call on device {adapter} failed midway: set its residual, or make a new state")]
     Broken {
         /// Name of the adapter.
         adapter: String,

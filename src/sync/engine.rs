@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::packet::read_words;
 use super::{Codec, SyncError};
-use crate::codec::{AverageError, Stats, Step, cast, loco};
+use crate::codec::{Stats, Step, cast, loco};
 #[cfg(feature = "gpu")]
 use crate::gpu::{self, Gpu};
 use crate::shard::{GROUP, ShardLayout};
@@ -114,9 +114,7 @@ impl Engine {
             }
             // Also for an empty shard: every rank must find the same fault with the weights.
             (_, Codec::Loco { config, .. }) => Ok(loco::average(config, &packets, weights, mean)?),
-            (_, Codec::F32) => {
-                Ok::<(), AverageError>(cast::average_f32(&packets, weights, mean)?).map_err(Into::into)
-            }
+            (_, Codec::F32) => Ok(cast::average_f32(&packets, weights, mean)?),
         }
     }
 }

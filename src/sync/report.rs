@@ -4,6 +4,7 @@ use std::time::Instant;
 
 /// Wall-clock seconds of one step on this rank, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Seconds {
     /// Compensate, quantize, pack.
     pub encode: f64,
@@ -27,6 +28,7 @@ impl Seconds {
 
 /// What one step did, seen from one rank. Bytes are those this rank sent.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StepReport {
     /// The step, counted from 1.
     pub step: u64,

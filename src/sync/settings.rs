@@ -115,15 +115,10 @@ fn float(bits: u32) -> String {
 mod tests {
     use super::*;
     use crate::codec::loco;
-    use crate::sync::Backend;
 
     fn config() -> Config {
-        Config {
-            codec: Codec::Loco { config: loco::Config::default(), scale: Scale::Fixed },
-            backend: Backend::Cpu,
-            optimizer: optim::Config::AdamW(optim::AdamW::default()),
-            nonfinite: NonFinite::Fail,
-        }
+        let codec = Codec::Loco { config: loco::Config::default(), scale: Scale::Fixed };
+        Config::new(codec, optim::Config::AdamW(optim::AdamW::default()))
     }
 
     #[test]

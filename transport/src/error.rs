@@ -171,6 +171,15 @@ impl Abort {
     pub const MAX_REASON: usize = 256;
 }
 
+/// The longest start of `text` within `limit` bytes that ends between characters.
+pub(crate) fn clip(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// A collective that did not complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

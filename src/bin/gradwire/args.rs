@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use gradwire::codec::loco;
+use gradwire::codec::{WEIGHTED_SUM_LIMIT, loco};
 use gradwire::optim;
 use gradwire::sync::{Codec, Scale};
 use serde::{Deserialize, Serialize};
@@ -164,7 +164,7 @@ impl TrainingArgs {
         loco.validate().map_err(|error| Failure::Usage(error.to_string()))?;
         let batch = self.batch.unwrap_or(batch);
         // What the codec's weights allow: their sum is exact in f32.
-        let (samples, most) = (u64::from(batch) * u64::from(world_size), 1 << 21);
+        let (samples, most) = (u64::from(batch) * u64::from(world_size), WEIGHTED_SUM_LIMIT / 8);
         if samples >= most {
             return Err(Failure::Usage(format!(
                 "--batch {batch} on {world_size} nodes makes {samples} samples per step, must be below {most}"
@@ -254,7 +254,7 @@ fn parse_scale(text: &str) -> Result<ScaleArg, String> {
         return Ok(ScaleArg::Auto);
     }
     match text.parse() {
-        Ok(log2) if (-64..=64).contains(&log2) => Ok(ScaleArg::Log2(log2)),
+        Ok(log2) if loco::Config::SCALE_LOG2.contains(&log2) => Ok(ScaleArg::Log2(log2)),
         _ => Err("neither `auto` nor a whole number from -64 to 64".into()),
     }
 }

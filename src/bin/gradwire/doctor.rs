@@ -7,6 +7,7 @@ use gradwire::codec::Step;
 use gradwire::codec::loco::{self, Config, packet_words};
 use gradwire::gpu::throughput::{self, Rate};
 use gradwire::gpu::{AdapterChoice, AdapterInfo, DeviceType, Gpu, GpuError, adapters, probe};
+use gradwire::transport::quic::Tuning;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -16,9 +17,6 @@ const ELEMENTS: usize = 16 << 20;
 
 /// For software adapters, which are 100 times slower: the verb stays below 10 s.
 const ELEMENTS_IN_SOFTWARE: usize = 4 << 20;
-
-/// What the QUIC mesh asks for in each direction; below half of it, bursts of several peers get lost.
-const SOCKET_BUFFER: u64 = 8 << 20;
 
 /// Show what this machine can do: its adapters, whether they are exact, how fast they are, and its UDP sockets.
 ///
@@ -195,10 +193,11 @@ fn advice(found: &[AdapterInfo], adapters: &[Adapter], cpu: &Cpu, udp: &Udp) -> 
             advice.push(format!("do not use adapter {} ({}): {problem}", adapter.name, adapter.backend));
         }
     }
-    if let Some(bytes) = udp.socket_buffer.filter(|bytes| *bytes < SOCKET_BUFFER) {
+    let asked = Tuning::default().socket_buffer;
+    if let Some(bytes) = udp.socket_buffer.filter(|bytes| *bytes < asked as u64) {
         advice.push(format!(
-            "UDP socket buffers end at {bytes} bytes, a fast link needs {SOCKET_BUFFER}: \
-             sysctl -w net.core.rmem_max={SOCKET_BUFFER} net.core.wmem_max={SOCKET_BUFFER}"
+            "UDP socket buffers end at {bytes} bytes, a fast link needs {asked}: \
+             sysctl -w net.core.rmem_max={asked} net.core.wmem_max={asked}"
         ));
     }
     if udp.gso == Some(false) {

@@ -115,9 +115,12 @@ impl CodecInfo {
         };
         let scale = scale_log2.map_or_else(|| "none yet".to_owned(), |log2| format!("2^{log2}"));
         let source = if *scale_auto { "auto" } else { "given" };
+        let reset = match reset_every {
+            0 => "never reset".to_owned(),
+            steps => format!("reset every {steps} steps"),
+        };
         format!(
-            "scale {scale} ({source}), residual scale 2^{residual_scale_log2}, decay {decay}/256, reset every \
-             {reset_every} steps"
+            "scale {scale} ({source}), residual scale 2^{residual_scale_log2}, decay {decay}/256, {reset}"
         )
     }
 }
@@ -189,6 +192,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
     use super::*;
+
+    #[test]
+    fn a_codec_without_resets_does_not_reset_every_0_steps() {
+        let codec = |reset_every| CodecInfo::Loco {
+            scale_log2: Some(-3),
+            scale_auto: true,
+            residual_scale_log2: 4,
+            decay: 0,
+            reset_every,
+        };
+        let said = "scale 2^-3 (auto), residual scale 2^4, decay 0/256, ";
+        assert_eq!(codec(0).parameters(), format!("{said}never reset"));
+        assert_eq!(codec(512).parameters(), format!("{said}reset every 512 steps"));
+    }
 
     #[test]
     fn settings_say_what_the_options_take() {

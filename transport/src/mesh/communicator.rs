@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::early::Early;
 use super::{Event, Mesh};
 use crate::collective::{self, Exchange, Limits};
-use crate::error::{Abort, ExchangeError, Loss};
+use crate::error::{Abort, ExchangeError, Loss, clip};
 use crate::frame::{Frame, Operation};
 use crate::stats::Stats;
 use crate::world::{Rank, World};
@@ -245,7 +245,5 @@ fn told(error: &ExchangeError, own: Rank) -> Abort {
 
 /// The longest start of `reason` that travels.
 fn cut(reason: &str) -> String {
-    let longest = reason.len().min(Abort::MAX_REASON);
-    let end = (0..=longest).rev().find(|end| reason.is_char_boundary(*end)).unwrap_or(0);
-    reason[..end].to_owned()
+    clip(reason, Abort::MAX_REASON).to_owned()
 }

@@ -2,8 +2,8 @@
 
 use quinn::{Connection, ConnectionError, VarInt};
 
-use super::hello::{clip, printable};
-use crate::error::{Abort, Loss};
+use super::hello::printable;
+use crate::error::{Abort, Loss, clip};
 use crate::world::{Rank, World};
 
 /// All is delivered, or there is nothing to say.

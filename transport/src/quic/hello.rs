@@ -20,6 +20,7 @@
 use std::collections::BTreeMap;
 
 use super::error::JoinError;
+use crate::error::clip;
 use crate::frame::WIRE_VERSION;
 use crate::world::{MAX_WORLD_SIZE, Rank, World};
 
@@ -204,15 +205,6 @@ impl Verdict {
             }
         }
     }
-}
-
-/// The longest start of `text` within `limit` bytes that ends between characters.
-pub(super) fn clip(text: &str, limit: usize) -> &str {
-    let mut end = text.len().min(limit);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// What a peer wrote, fit to be printed: broken UTF-8 and control characters replaced, at most `limit` bytes.

@@ -147,7 +147,6 @@ impl Join {
         for (rank, address) in world.ranks().take_while(|rank| *rank < own).zip(known) {
             self.dial(rank, Address::Name(address));
         }
-        // A wait that no clock can hold is a wait without an end.
         let began = Instant::now();
         let deadline = began + self.config.join;
         let mut waiting = interval_at(began + WAITING_EVERY, WAITING_EVERY);

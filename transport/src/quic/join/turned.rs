@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::quic::hello::clip;
+use crate::error::clip;
 
 /// Sources and reasons that are told apart. A stranger can vary both at will.
 const MOST: usize = 64;
