@@ -214,6 +214,15 @@ impl AverageError {
         if let Some(index) = packets.iter().position(|packet| packet.len() != expected) {
             return Err(Self::PacketLength { index, words: packets[index].len(), expected, elements });
         }
+        Self::check_weights(weights)
+    }
+
+    /// The part of [`Self::check`] that looks at the weights alone, which every rank has the same of.
+    ///
+    /// # Errors
+    ///
+    /// [`AverageError::NoSamples`] and [`AverageError::WeightSum`].
+    pub fn check_weights(weights: &[u32]) -> Result<u32, AverageError> {
         // Saturating: 2^32 weights of 2^32 samples would wrap, and must still be refused.
         let total = weights.iter().fold(0_u64, |sum, weight| sum.saturating_add(u64::from(*weight)));
         let scaled_sum = total.saturating_mul(8);

@@ -32,7 +32,7 @@ pub use engine::Backend;
 pub use error::SyncError;
 pub use report::{Seconds, StepReport};
 
-use crate::codec::{Step, loco};
+use crate::codec::{AverageError, Step, loco};
 use crate::optim;
 use crate::shard::ShardLayout;
 use engine::Engine;
@@ -272,13 +272,13 @@ impl Synchronizer {
         report.scale_log2 = self.scale_log2();
         report.reset = matches!(self.codec, Codec::Loco { config, .. } if config.is_reset(step));
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
-        if report.skipped && self.nonfinite == NonFinite::Fail {
+        let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
+        if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
-            return Err(SyncError::non_finite(step.get(), n, &report.nonfinite));
+            return Err(error);
         }
 
         if !report.skipped {
-            let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
             self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
             watch.lap(&mut report.seconds.average);
             self.optimizer.step(learning_rate, &self.mean, &mut self.master);
@@ -314,12 +314,23 @@ impl Synchronizer {
         self.communicator.abort(&Abort { culprit, reason: reason.to_owned() });
     }
 
+    /// What every rank finds in the same headers, and so must report alike.
+    fn judge(&self, report: &StepReport, weights: &[u32]) -> Result<(), SyncError> {
+        if report.skipped && self.nonfinite == NonFinite::Fail {
+            return Err(SyncError::non_finite(report.step, self.layout.elements(), &report.nonfinite));
+        }
+        if !report.skipped {
+            AverageError::check_weights(weights)?;
+        }
+        Ok(())
+    }
+
     /// Returns when every rank has the packets that this one has, or left because it had them: a caller that drops
     /// everything at the error must not take its packets from a slower rank, which would then report another one.
     fn wait_for_all_to_see(&mut self, step: Step) {
         let operation = Operation { step: step.get(), tag: REFUSED };
         if let Err(error) = self.communicator.barrier(operation) {
-            tracing::debug!(%error, "a rank left after a gradient that is not finite");
+            tracing::debug!(%error, "a rank left after what all ranks refuse");
         }
     }
 

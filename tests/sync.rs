@@ -240,6 +240,18 @@ fn ranks_that_leave_at_a_gradient_that_is_not_finite_take_the_error_from_no_othe
 }
 
 #[test]
+fn a_step_without_samples_is_the_same_error_on_every_rank() {
+    for _ in 0..20 {
+        let errors = fleet(5, |_, communicator| {
+            let mut parameters = initial(5000);
+            let mut synchronizer = Synchronizer::new(communicator, config(fixed()), &parameters).unwrap();
+            synchronizer.step(&[1.0; 5000], 0, 0.1, &mut parameters).unwrap_err().to_string()
+        });
+        assert!(errors.iter().all(|error| error.contains("all 5 weights are 0")), "{errors:?}");
+    }
+}
+
+#[test]
 fn a_step_that_is_skipped_leaves_parameters_and_optimizer_as_they_were() {
     let skipping = || Config { nonfinite: NonFinite::Skip, ..config(Codec::F32) };
     let run = |poison: bool| {
