@@ -162,8 +162,8 @@ fn a_seed_repeats_to_the_bit_and_another_one_does_not() {
 
 #[test]
 fn a_run_that_diverges_ends_with_1_and_says_whose_gradient_is_not_finite() {
-    let folder = tempfile::tempdir().unwrap();
     for mesh in ["--mesh=quic", "--mesh=memory"] {
+        let folder = tempfile::tempdir().unwrap();
         let output = output(&short(folder.path().to_str().unwrap(), &["--lr=1e30", "--json", mesh]));
         let told = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{told}");

@@ -326,3 +326,28 @@ mod processes {
         }
     }
 }
+
+/// As when the program is built anew during a run.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_outlives_the_removal_of_its_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, out) = (folder.path().join("gradwire"), folder.path().join("out"));
+    std::fs::copy(env!("CARGO_BIN_EXE_gradwire"), &program).unwrap();
+    let args = ["train", "--nodes=2", "--backend=cpu", "--steps=20", "--out", out.to_str().unwrap()];
+    let mut run = Command::new(&program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // There as soon as the options are read, and before any node has started.
+    while !out.join("steps.jsonl").exists() && run.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    std::fs::remove_file(&program).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("f32"), "both runs came to their end");
+}

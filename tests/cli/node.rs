@@ -239,3 +239,24 @@ fn a_lost_rank_is_reported_once() {
     assert_eq!(told.matches("rank 1 silent").count(), 1, "{told}");
     assert!(!told.contains("WARN") && !told.contains("tag"), "{told}");
 }
+
+#[test]
+fn a_node_writes_over_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let [zero, _] = two_nodes(folder.path());
+    let out = folder.path().join("out");
+    let args =
+        [zero, ["--world-size=1", "--out", out.to_str().unwrap()].map(str::to_owned).to_vec()].concat();
+    let run = || start(&args, &[]).wait_with_output().unwrap();
+    let first = run();
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    let steps = std::fs::read(out.join("steps.jsonl")).unwrap();
+    let again = run();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        one_line(&again).contains("already holds a run; choose another --out"),
+        "{}",
+        text(&again.stderr)
+    );
+    assert_eq!(std::fs::read(out.join("steps.jsonl")).unwrap(), steps);
+}

@@ -59,7 +59,8 @@ pub(crate) struct Args {
     /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
-    /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order.
+    /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order. Rank 0 then takes up to
+    /// 2 s more to tell the others who was missing.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     join_timeout: u64,
     /// Folder for this rank's steps.jsonl and model.safetensors, made if missing [default: nothing is written].

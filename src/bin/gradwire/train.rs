@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut plan = plan(args)?;
     let codecs = codecs(args)?;
     // Before the data are read, and for certain again when the folder is made.
-    args.out.as_deref().map_or(Ok(()), folder::check)?;
+    args.out.as_deref().map_or(Ok(()), Output::check)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
     let params = plan.job.load(plan.nodes)?.layout().elements();
     let note = plan.settle();

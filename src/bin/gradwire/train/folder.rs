@@ -8,19 +8,12 @@ use time::OffsetDateTime;
 
 use crate::failure::Failure;
 
-/// The folder `asked` for, if no run is in it; else a new one, `runs/<UTC time>`.
+/// The folder `asked` for; else a new one, `runs/<UTC time>`.
 pub(super) fn choose(asked: Option<&Path>) -> Result<PathBuf, Failure> {
-    let Some(folder) = asked else { return fresh(Path::new("runs"), &utc_name(OffsetDateTime::now_utc())) };
-    check(folder)?;
-    Ok(folder.to_owned())
-}
-
-/// Refuses a folder with a finished run in it. One that failed has no report and may be replaced.
-pub(super) fn check(folder: &Path) -> Result<(), Failure> {
-    if folder.join("report.json").exists() {
-        return Err(Failure::Work(format!("{} already holds a run; choose another --out", folder.display())));
+    match asked {
+        Some(folder) => Ok(folder.to_owned()),
+        None => fresh(Path::new("runs"), &utc_name(OffsetDateTime::now_utc())),
     }
-    Ok(())
 }
 
 /// Makes `name` in `runs`, or `name-2` and so on if it is there: runs may start in the same second.
