@@ -137,6 +137,12 @@ pub enum Loss {
         /// How long was allowed.
         deadline: Duration,
     },
+    /// Nothing came because this process did not look: it was stopped, or starved of the processor.
+    #[error("was not heard while this process itself stood still for {paused:.1?}")]
+    Paused {
+        /// How long it stood still.
+        paused: Duration,
+    },
     /// The peer's process closed the connection or restarted, without a reason.
     #[error("closed its connection")]
     Closed,
@@ -284,6 +290,8 @@ impl ExchangeError {
     #[must_use]
     pub fn culprit(&self) -> Option<Rank> {
         match self {
+            // This rank's own fault, which does not know its number here.
+            Self::Lost { loss: Loss::Paused { .. }, .. } => None,
             Self::Silent { rank, .. }
             | Self::Stalled { rank, .. }
             | Self::Lost { rank, .. }

@@ -202,7 +202,9 @@ impl Exchange {
             }
             Loss::Aborted(abort) => ExchangeError::Aborted { by: rank, abort, step },
             Loss::Malformed(source) => ExchangeError::Frame { rank, step, source },
-            Loss::Closed | Loss::Protocol { .. } => ExchangeError::Lost { rank, loss, step, missing, total },
+            Loss::Closed | Loss::Paused { .. } | Loss::Protocol { .. } => {
+                ExchangeError::Lost { rank, loss, step, missing, total }
+            }
         })
     }
 

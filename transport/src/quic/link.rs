@@ -98,9 +98,7 @@ impl Receiver {
             // This side left; there is no one to tell.
             (None, ConnectionError::LocallyClosed) => return,
             // QUIC's own timer, which counts only what was authentic.
-            (None, ConnectionError::TimedOut) => {
-                Loss::Silent { silent: watch.silent.max(self.silence), deadline: self.silence }
-            }
+            (None, ConnectionError::TimedOut) => watch.timed_out(Instant::now()),
             (None, end) => close::loss(&end, &self.world),
         };
         // The mesh is gone if this fails, and nobody asks any more.
@@ -182,11 +180,13 @@ struct Watch {
     datagrams: u64,
     silent: Duration,
     last: Option<Instant>,
+    /// When this process last stood still for long, and for how long.
+    woke: Option<(Instant, Duration)>,
 }
 
 impl Watch {
     fn new(deadline: Duration) -> Self {
-        Self { deadline, datagrams: 0, silent: Duration::ZERO, last: None }
+        Self { deadline, datagrams: 0, silent: Duration::ZERO, last: None, woke: None }
     }
 
     /// How often to look: the error of the measured silence.
@@ -197,6 +197,9 @@ impl Watch {
     fn tick(&mut self, now: Instant, datagrams: u64) -> Option<Loss> {
         let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         self.last = Some(now);
+        if since >= self.deadline {
+            self.woke = Some((now, since));
+        }
         if datagrams != self.datagrams {
             self.datagrams = datagrams;
             self.silent = Duration::ZERO;
@@ -205,11 +208,27 @@ impl Watch {
         // If this process itself was stopped or starved, the time is not the peer's: what came meanwhile is
         // still in the socket.
         self.silent += since.min(2 * self.period());
-        (self.silent >= self.deadline).then(|| self.loss())
+        (self.silent >= self.deadline).then(|| self.loss(now, self.silent))
     }
 
-    fn loss(&self) -> Loss {
-        Loss::Silent { silent: self.silent, deadline: self.deadline }
+    /// What it means that QUIC's idle timer ran out at `now`.
+    fn timed_out(&self, now: Instant) -> Loss {
+        self.loss(now, self.silent.max(self.deadline))
+    }
+
+    /// Whose silence it is. A process that stood still finds its peers gone, because they lost it: QUIC's timer also
+    /// counts the time in which it did not look, and fires before what came meanwhile is read.
+    fn loss(&self, now: Instant, silent: Duration) -> Loss {
+        let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        if since >= self.deadline {
+            return Loss::Paused { paused: since };
+        }
+        match self.woke {
+            Some((woke, paused)) if now.saturating_duration_since(woke) < 2 * self.deadline => {
+                Loss::Paused { paused }
+            }
+            _ => Loss::Silent { silent, deadline: self.deadline },
+        }
     }
 }
 
@@ -239,6 +258,22 @@ mod tests {
         let mut watch = Watch::new(DEADLINE);
         let start = Instant::now();
         assert_eq!(watch.tick(start, 1), None);
-        assert_eq!(watch.tick(start + 100 * DEADLINE, 1), None);
+        assert_eq!(watch.timed_out(start + 2 * DEADLINE), Loss::Paused { paused: 2 * DEADLINE });
+        let silent = Loss::Silent { silent: DEADLINE, deadline: DEADLINE };
+        assert_eq!(watch.timed_out(start + watch.period()), silent);
+        // The first look after the pause may come before QUIC's timer, and find what had come before the pause.
+        let woke = start + 100 * DEADLINE;
+        assert_eq!(watch.tick(woke, 2), None);
+        assert_eq!(watch.timed_out(woke), Loss::Paused { paused: 100 * DEADLINE });
+        // Long after it, silence is the peer's again.
+        let mut later = woke;
+        let loss = loop {
+            later += watch.period();
+            let heard = if later < woke + 3 * DEADLINE { later.duration_since(start).as_millis() } else { 0 };
+            if let Some(loss) = watch.tick(later, u64::try_from(heard).unwrap_or(0)) {
+                break loss;
+            }
+        };
+        assert_eq!(loss, silent);
     }
 }
