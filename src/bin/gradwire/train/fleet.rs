@@ -1,6 +1,7 @@
 //! The processes of one run: started together, and none of them left behind, whatever happens.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
@@ -10,6 +11,9 @@ use super::verdict::End;
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::life;
+
+/// Under this name Linux keeps the file of the running program, whatever became of the one it was started from.
+const RUNNING: &str = "/proc/self/exe";
 
 /// What comes from a process.
 pub(super) enum Message {
@@ -39,22 +43,39 @@ struct Member {
     spoke: bool,
 }
 
+/// Starts a process that talks to this one.
+fn spawn(mut command: Command) -> io::Result<Child> {
+    let spawn = |command: &mut Command| {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C on a terminal goes to this process alone, which then ends the others in order.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(command, 0);
+        command.spawn()
+    };
+    match spawn(&mut command) {
+        // This program's file was removed or replaced since it was started, as a build does.
+        Err(error) if error.kind() == ErrorKind::NotFound && Path::new(RUNNING).exists() => {
+            let mut again = Command::new(RUNNING);
+            again.args(command.get_args());
+            again.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            spawn(&mut again)
+        }
+        result => result,
+    }
+}
+
 impl Fleet {
     /// Starts `rank` and hands it `identity`, as PEM. Its stdin stays open as long as this process lives: a node ends
     /// when it closes.
     pub(super) fn start(
         &mut self,
         rank: u32,
-        mut command: Command,
+        command: Command,
         identity: &str,
         to: &Sender<From>,
     ) -> Result<(), Failure> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Ctrl-C on a terminal goes to this process alone, which then ends the others in order.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut process =
-            command.spawn().map_err(|error| Failure::Work(format!("cannot start rank {rank}: {error}")))?;
+            spawn(command).map_err(|error| Failure::Work(format!("cannot start rank {rank}: {error}")))?;
         if let Some(stdin) = &mut process.stdin {
             let end = life::END_OF_IDENTITY;
             // Fits a pipe's buffer, so this does not wait. Of a process that is gone already, its end tells more.

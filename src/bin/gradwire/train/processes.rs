@@ -1,6 +1,6 @@
 //! Every rank a process of its own, over QUIC on loopback.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -214,7 +214,8 @@ fn command(
     rendezvous: &str,
     model: Option<&Path>,
 ) -> Result<Command, Failure> {
-    let program = this_program()?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Work(format!("cannot find this program to start it as a node: {error}")))?;
     let mut command = Command::new(program);
     command.arg("node").args(plan.job.to_flags());
     // As bytes, not as text: a path need not be UTF-8.
@@ -237,13 +238,4 @@ fn command(
         command.env("RAYON_NUM_THREADS", (cores / plan.nodes as usize).max(1).to_string());
     }
     Ok(command)
-}
-
-/// What to start as a node: this program, even if its file has been removed or replaced since, as a build does.
-fn this_program() -> Result<PathBuf, Failure> {
-    // Linux keeps the running program's file under this name.
-    let running = Path::new("/proc/self/exe");
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::Work(format!("cannot find this program to start it as a node: {error}")))?;
-    if program.exists() || !running.exists() { Ok(program) } else { Ok(running.to_owned()) }
 }
