@@ -94,6 +94,21 @@ impl Seconds {
     }
 }
 
+impl std::ops::Div<f64> for Seconds {
+    type Output = Self;
+
+    fn div(self, by: f64) -> Self {
+        Self {
+            compute: self.compute / by,
+            encode: self.encode / by,
+            exchange: self.exchange / by,
+            average: self.average / by,
+            optimizer: self.optimizer / by,
+            gather: self.gather / by,
+        }
+    }
+}
+
 impl std::ops::AddAssign for Seconds {
     fn add_assign(&mut self, other: Self) {
         self.compute += other.compute;

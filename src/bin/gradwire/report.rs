@@ -9,7 +9,7 @@ pub(crate) mod write;
 use serde::{Serialize, Serializer};
 
 use crate::args::ScaleArg;
-use crate::event::{Bytes, Node};
+use crate::event::{Bytes, Node, Seconds};
 use crate::task::Score;
 
 /// The whole of `gradwire train`.
@@ -166,12 +166,8 @@ impl ScoreField {
 /// Wall-clock seconds: each stage summed over the steps and averaged over the ranks.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct RunSeconds {
-    pub(crate) compute: f64,
-    pub(crate) encode: f64,
-    pub(crate) exchange: f64,
-    pub(crate) average: f64,
-    pub(crate) optimizer: f64,
-    pub(crate) gather: f64,
+    #[serde(flatten)]
+    pub(crate) stages: Seconds,
     /// Median over all steps and ranks of one step.
     pub(crate) step_median: f64,
     /// From the first step's beginning to the last one's end, of the slowest rank.

@@ -137,7 +137,7 @@ mod tests {
     use super::super::{DataFile, Settings};
     use super::*;
     use crate::args::ScaleArg;
-    use crate::event::{Bytes, Node};
+    use crate::event::{Bytes, Node, Seconds};
 
     const EVIL: &str = "<script src=\"http://x\">alert('&')</script>";
 
@@ -148,16 +148,7 @@ mod tests {
             loss: Loss { first: 1.0, last: f64::NAN, eval: 0.1 },
             score: ScoreField::Accuracy { eval_accuracy: 1.0 },
             bytes: Bytes { gradient_packets, parameter_packets: 80, frames: gradient_packets + 80, udp: 0 },
-            seconds: RunSeconds {
-                compute: 0.0,
-                encode: 0.0,
-                exchange: 0.0,
-                average: 0.0,
-                optimizer: 0.0,
-                gather: 0.0,
-                step_median: 0.0,
-                total: 0.0,
-            },
+            seconds: RunSeconds { stages: Seconds::default(), step_median: 0.0, total: 0.0 },
             residual: Residual::default(),
             parameters_blake3: "00".into(),
             losses: vec![1.0],

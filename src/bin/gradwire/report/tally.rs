@@ -111,14 +111,8 @@ impl Tally {
             last: losses.last().copied().unwrap_or(f64::NAN),
             eval: evaluation.loss,
         };
-        let ranks = f64::from(self.world_size);
         let seconds = RunSeconds {
-            compute: self.stages.compute / ranks,
-            encode: self.stages.encode / ranks,
-            exchange: self.stages.exchange / ranks,
-            average: self.stages.average / ranks,
-            optimizer: self.stages.optimizer / ranks,
-            gather: self.stages.gather / ranks,
+            stages: self.stages / f64::from(self.world_size),
             step_median: median(&mut self.step_seconds),
             total: self.done.iter().map(|done| done.total_seconds).fold(0.0, f64::max),
         };
@@ -216,7 +210,7 @@ mod tests {
         assert_eq!(run.bytes, Bytes { gradient_packets: 40, parameter_packets: 80, frames: 180, udp: 240 });
         assert_eq!((run.residual.saturated, run.residual.resets), (12, 1));
         assert!((run.seconds.step_median - 0.2).abs() < 1e-12);
-        assert!((run.seconds.compute - 0.5).abs() < 1e-12);
+        assert!((run.seconds.stages.compute - 0.5).abs() < 1e-12);
         assert!((run.seconds.total - 3.0).abs() < 1e-12);
     }
 

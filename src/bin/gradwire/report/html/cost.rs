@@ -50,12 +50,12 @@ pub(super) fn stages(out: &mut String, report: &Report) {
     out.push_str("<section>\n<h2>Time by stage</h2>\n");
     type Stage = (&'static str, fn(&Run) -> f64);
     let stages: [Stage; 6] = [
-        ("compute", |run| run.seconds.compute),
-        ("encode", |run| run.seconds.encode),
-        ("exchange", |run| run.seconds.exchange),
-        ("average", |run| run.seconds.average),
-        ("optimizer", |run| run.seconds.optimizer),
-        ("gather", |run| run.seconds.gather),
+        ("compute", |run| run.seconds.stages.compute),
+        ("encode", |run| run.seconds.stages.encode),
+        ("exchange", |run| run.seconds.stages.exchange),
+        ("average", |run| run.seconds.stages.average),
+        ("optimizer", |run| run.seconds.stages.optimizer),
+        ("gather", |run| run.seconds.stages.gather),
     ];
     let most = stages.iter().flat_map(|(_, of)| report.runs.iter().map(of)).fold(1e-9, f64::max);
     for (stage, of) in stages {
