@@ -25,7 +25,9 @@ fn encode_on_cpu(c: &mut Criterion, config: &Config) {
         let (mut residual, mut packet) = (vec![0; elements], vec![0; packet_words(elements)]);
         group.throughput(Throughput::Elements(elements as u64));
         group.bench_function(BenchmarkId::new("cpu", elements), |b| {
-            b.iter(|| loco::encode(config, Step::FIRST, black_box(&gradient), &mut residual, &mut packet));
+            b.iter(|| {
+                loco::encode(config, Step::FIRST, black_box((&gradient).into()), &mut residual, &mut packet)
+            });
         });
     }
 }

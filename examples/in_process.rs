@@ -4,9 +4,9 @@
 
 use std::thread;
 
-use gradwire::codec::loco;
+use gradwire::codec::{Codec, loco};
 use gradwire::optim::{self, AdamW};
-use gradwire::sync::{Codec, Config, Scale, SyncError, Synchronizer};
+use gradwire::sync::{Config, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, memory};
 
 const STEPS: u64 = 400;
@@ -27,7 +27,7 @@ fn main() -> Result<(), SyncError> {
 /// One rank: its own points on y = 3 x - 2, the same parameters as everyone.
 fn rank(mesh: Box<memory::MemoryMesh>) -> Result<[f32; 2], SyncError> {
     let communicator = Communicator::new(mesh, Limits::default());
-    let codec = Codec::Loco { config: loco::Config::default(), scale: Scale::Auto };
+    let codec = Codec::Loco(loco::Config::default());
     let optimizer = optim::Config::AdamW(AdamW { weight_decay: 0.0, ..AdamW::default() });
     let config = Config::new(codec, optimizer);
     let mut parameters = [0.0, 0.0];

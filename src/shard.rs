@@ -1,31 +1,30 @@
 //! Which elements of a flat gradient each rank owns.
 //!
-//! A shard is a run of whole 8-element groups, so that its 4-bit codes start and end on a packet word.
-//! Ranks differ by at most one group; no length has to be divisible by anything, and the last elements
-//! are padded inside a packet, never in front of the user.
+//! A shard is a run of whole groups, the codec's [`Unit`](crate::codec::Unit), so that its packet is a run of the words of
+//! the whole gradient. Ranks differ by at most one group; no length has to be divisible by anything, and the last
+//! elements are padded inside a packet, never in front of the user.
 
 use std::ops::Range;
-
-/// Elements in one group: eight 4-bit codes fill one packet word.
-pub const GROUP: usize = 8;
 
 /// The split of `elements` over `world_size` owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardLayout {
     elements: usize,
     world_size: usize,
+    group: usize,
 }
 
 impl ShardLayout {
-    /// Splits `elements` (any number, 0 included) over `world_size` ranks.
+    /// Splits `elements` (any number, 0 included) over `world_size` ranks in groups of `group` elements.
     ///
     /// # Panics
     ///
-    /// If `world_size` is 0: a world has at least the caller in it.
+    /// If `world_size` is 0 (a world has at least the caller in it), or `group` is.
     #[must_use]
-    pub fn new(elements: usize, world_size: usize) -> Self {
+    pub fn new(elements: usize, world_size: usize, group: usize) -> Self {
         assert!(world_size > 0, "a world has at least one rank");
-        Self { elements, world_size }
+        assert!(group > 0, "a group has at least one element");
+        Self { elements, world_size, group }
     }
 
     /// Elements of the whole gradient, without padding.
@@ -48,11 +47,11 @@ impl ShardLayout {
     #[must_use]
     pub fn range(&self, rank: usize) -> Range<usize> {
         assert!(rank < self.world_size, "rank {rank} in a world of {}", self.world_size);
-        let groups = self.elements.div_ceil(GROUP);
+        let groups = self.elements.div_ceil(self.group);
         let (each, longer) = (groups / self.world_size, groups % self.world_size);
         let first = rank * each + rank.min(longer);
         let last = first + each + usize::from(rank < longer);
-        (first * GROUP).min(self.elements)..(last * GROUP).min(self.elements)
+        (first * self.group).min(self.elements)..(last * self.group).min(self.elements)
     }
 
     /// The ranges of all ranks in order.
@@ -69,21 +68,21 @@ mod tests {
     fn shards_tile_the_gradient_on_group_boundaries_and_differ_by_one_group() {
         for world_size in [1, 2, 3, 5, 7, 16] {
             for elements in [0, 1, 7, 8, 9, 15, 16, 17, 63, 64, 65, 257, 1000, 50_826] {
-                let layout = ShardLayout::new(elements, world_size);
-                let mut next = 0;
-                let mut groups = Vec::new();
-                for range in layout.ranges() {
-                    assert_eq!(range.start, next, "{elements} over {world_size}");
-                    assert!(range.is_empty() || range.start % GROUP == 0, "{elements} over {world_size}");
-                    next = range.end;
-                    groups.push(range.len().div_ceil(GROUP));
+                for group in [8, 256, 4096] {
+                    let layout = ShardLayout::new(elements, world_size, group);
+                    let case = format!("{elements} over {world_size} in groups of {group}");
+                    let mut next = 0;
+                    let mut groups = Vec::new();
+                    for range in layout.ranges() {
+                        assert_eq!(range.start, next, "{case}");
+                        assert!(range.is_empty() || range.start % group == 0, "{case}");
+                        next = range.end;
+                        groups.push(range.len().div_ceil(group));
+                    }
+                    assert_eq!(next, elements, "{case}");
+                    let (least, most) = (groups.iter().min(), groups.iter().max());
+                    assert!(most.zip(least).is_some_and(|(m, l)| m - l <= 1), "{case}: {groups:?}");
                 }
-                assert_eq!(next, elements, "{elements} over {world_size}");
-                let (least, most) = (groups.iter().min(), groups.iter().max());
-                assert!(
-                    most.zip(least).is_some_and(|(m, l)| m - l <= 1),
-                    "{elements} over {world_size}: {groups:?}"
-                );
             }
         }
     }

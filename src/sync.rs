@@ -29,12 +29,12 @@ pub mod settings;
 use bytes::Bytes;
 use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
 
-pub use config::{Codec, Config, NonFinite, Scale};
+pub use config::{Config, NonFinite, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
 pub use report::{Seconds, StepReport};
 
-use crate::codec::{AverageError, Step};
+use crate::codec::{AverageError, Codec, Gradient, Step};
 use crate::optim;
 use crate::shard::ShardLayout;
 use engine::Engine;
@@ -68,8 +68,8 @@ pub struct Synchronizer {
 }
 
 impl Synchronizer {
-    /// Compares the settings of all ranks (one all-gather of 64 bytes) and allocates the state of one rank:
-    /// the residual (1 byte per parameter) and, for the own shard, master parameters and optimizer.
+    /// Compares the settings of all ranks (one all-gather of 128 bytes) and allocates the state of one rank:
+    /// the codec's (1 byte per parameter for LoCo) and, for the own shard, master parameters and optimizer.
     ///
     /// `parameters`: n >= 1 f32 with the same values on every rank.
     ///
@@ -82,15 +82,17 @@ impl Synchronizer {
         mut config: Config,
         parameters: &[f32],
     ) -> Result<Self, SyncError> {
-        if let Codec::Loco { config, scale: Scale::Auto } = &mut config.codec {
+        let scaled = config.scale == Scale::Fixed || config.codec.scale_log2().is_none();
+        if !scaled {
             // Not compared between ranks, but in every packet for as long as all gradients are zero.
-            config.scale_log2 = 0;
+            config.codec.set_scale_log2(0);
         }
         let world = communicator.world();
         let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
-            let layout = ShardLayout::new(parameters.len(), world.size() as usize);
+            let layout =
+                ShardLayout::new(parameters.len(), world.size() as usize, config.codec.unit().elements);
             let shard = layout.range(world.rank().index());
-            let engine = Engine::new(&config.backend, config.codec, layout, world.rank().index())?;
+            let engine = Engine::new(&config.backend, &config.codec, layout, world.rank().index())?;
             Ok((layout, shard, engine))
         });
         match made {
@@ -104,7 +106,7 @@ impl Synchronizer {
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
-                scaled: !matches!(config.codec, Codec::Loco { scale: Scale::Auto, .. }),
+                scaled,
                 communicator,
             }),
             Err(error) => {
@@ -119,9 +121,7 @@ impl Synchronizer {
             return Err(SyncError::Empty);
         }
         config.optimizer.validate()?;
-        if let Codec::Loco { config, .. } = &config.codec {
-            config.validate()?;
-        }
+        config.codec.validate()?;
         let world = communicator.world();
         let ours = settings::Settings::new(config, parameters.len());
         let expected = vec![settings::BYTES as u64; world.size() as usize];
@@ -136,20 +136,17 @@ impl Synchronizer {
         self.communicator.world()
     }
 
-    /// Codec scale in use, as the power of two of codes per gradient unit; `None` for f32, and as long as no
-    /// rank has had a gradient other than zero.
+    /// Codec scale in use, as the power of two of codes per gradient unit; `None` for a codec without one, and as long as
+    /// no rank has had a gradient other than zero.
     #[must_use]
     pub fn scale_log2(&self) -> Option<i8> {
-        match self.codec {
-            Codec::Loco { config, .. } if self.scaled => Some(config.scale_log2),
-            _ => None,
-        }
+        self.codec.scale_log2().filter(|_| self.scaled)
     }
 
     /// One step: exchanges `gradient`, applies the optimizer, and writes the new parameters of all shards,
     /// the same bits on every rank, into `parameters`.
     ///
-    /// `gradient` and `parameters` have the length n that the synchronizer was made with; `samples` is the
+    /// `gradient` (f32, f16 or bf16) and `parameters` have the length n that the synchronizer was made with; `samples` is the
     /// weight of this rank's gradient (its batch size, 0 allowed on some ranks; at least 1 and below 2^21
     /// over all ranks); `learning_rate` is finite, not negative, and the same on every rank.
     ///
@@ -158,14 +155,14 @@ impl Synchronizer {
     /// [`SyncError::NonFinite`] (unless [`NonFinite::Skip`]) is the same on every rank and leaves the
     /// parameters as they were: the next step may follow. Every other error ends the exchange on all
     /// ranks, which are told who is at fault.
-    pub fn step(
+    pub fn step<'a>(
         &mut self,
-        gradient: &[f32],
+        gradient: impl Into<Gradient<'a>>,
         samples: u32,
         learning_rate: f32,
         parameters: &mut [f32],
     ) -> Result<StepReport, SyncError> {
-        let result = self.step_inner(gradient, samples, learning_rate, parameters);
+        let result = self.step_inner(gradient.into(), samples, learning_rate, parameters);
         if let Err(error) = &result
             && !matches!(error, SyncError::NonFinite { .. })
         {
@@ -176,7 +173,7 @@ impl Synchronizer {
 
     fn step_inner(
         &mut self,
-        gradient: &[f32],
+        gradient: Gradient<'_>,
         samples: u32,
         learning_rate: f32,
         parameters: &mut [f32],
@@ -215,7 +212,7 @@ impl Synchronizer {
             report.saturated[rank] = header.saturated;
         }
         report.scale_log2 = self.scale_log2();
-        report.reset = matches!(self.codec, Codec::Loco { config, .. } if config.is_reset(step));
+        report.reset = self.codec.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
         if let Err(error) = self.judge(&report, &weights) {
@@ -279,7 +276,7 @@ impl Synchronizer {
         }
     }
 
-    fn agree_on_scale(&mut self, step: Step, gradient: &[f32]) -> Result<(), SyncError> {
+    fn agree_on_scale(&mut self, step: Step, gradient: Gradient<'_>) -> Result<(), SyncError> {
         let own = scale::Moment::of(gradient);
         let expected = vec![scale::BYTES as u64; self.layout.world_size()];
         let operation = Operation { step: step.get(), tag: SCALE };
@@ -290,15 +287,15 @@ impl Synchronizer {
             scale::Moment::decode(bytes).map_err(refuse)
         });
         let moments: Vec<scale::Moment> = moments.collect::<Result<_, _>>()?;
-        if let (Some(agreed), Codec::Loco { config, .. }) = (scale::agree(&moments), &mut self.codec) {
-            config.scale_log2 = agreed;
+        if let Some(agreed) = scale::agree(&moments) {
+            self.codec.set_scale_log2(agreed);
             self.scaled = true;
         }
         Ok(())
     }
 
     /// One packet per owner.
-    fn encode(&mut self, step: Step, gradient: &[f32], samples: u32) -> Result<Vec<Bytes>, SyncError> {
+    fn encode(&mut self, step: Step, gradient: Gradient<'_>, samples: u32) -> Result<Vec<Bytes>, SyncError> {
         let stats = self.engine.encode(&self.codec, step, gradient)?;
         let packets = self.layout.ranges().map(|range| {
             let header = packet::Header {

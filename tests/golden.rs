@@ -35,7 +35,7 @@ impl Implementation for Dispatching {
         residual: &mut [i8],
         packet: &mut [u32],
     ) -> Result<Stats, AverageError> {
-        Ok(loco::encode(config, step, gradient, residual, packet))
+        Ok(loco::encode(config, step, gradient.into(), residual, packet))
     }
 
     fn average(

@@ -8,9 +8,9 @@ mod common;
 use std::thread;
 
 use common::{Random, gpus};
-use gradwire::codec::loco;
+use gradwire::codec::{Codec, loco};
 use gradwire::optim;
-use gradwire::sync::{Backend, Codec, Config, Scale, SyncError, Synchronizer};
+use gradwire::sync::{Backend, Config, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
 
 const STEPS: u64 = 4;
@@ -29,7 +29,7 @@ fn train(backends: &[Backend], n: usize) -> Vec<Vec<u32>> {
 
 fn synchronizer(mesh: memory::MemoryMesh, backend: Backend, parameters: &[f32]) -> Synchronizer {
     let config = loco::Config { reset_every: std::num::NonZeroU32::new(3), ..loco::Config::default() };
-    let codec = Codec::Loco { config, scale: Scale::Auto };
+    let codec = Codec::Loco(config);
     let optimizer = optim::Config::AdamW(optim::AdamW::default());
     let config = Config { backend, ..Config::new(codec, optimizer) };
     let communicator = Communicator::new(Box::new(mesh), Limits::default());

@@ -12,8 +12,8 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::loco;
-    let _: loco::EncodeFn = loco::encode;
+    use gradwire::codec::{Gradient, Stats, Step, loco};
+    let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
     vec![("loco/encode", "codec::loco::encode"), ("loco/average", "codec::loco::average")]
 }

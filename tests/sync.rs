@@ -6,9 +6,9 @@ mod random;
 
 use std::thread;
 
-use gradwire::codec::{Step, cast, loco};
+use gradwire::codec::{Codec, Step, loco};
 use gradwire::optim;
-use gradwire::sync::{Codec, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
+use gradwire::sync::{Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
 use random::Random;
 
@@ -33,11 +33,16 @@ fn loco_config() -> loco::Config {
 }
 
 fn fixed() -> Codec {
-    Codec::Loco { config: loco_config(), scale: Scale::Fixed }
+    Codec::Loco(loco_config())
 }
 
 fn config(codec: Codec) -> Config {
-    Config::new(codec, optim::Config::AdamW(optim::AdamW::default()))
+    let optimizer = optim::Config::AdamW(optim::AdamW::default());
+    Config { scale: Scale::Fixed, ..Config::new(codec, optimizer) }
+}
+
+fn automatic() -> Config {
+    Config { scale: Scale::Auto, ..config(fixed()) }
 }
 
 /// Runs `rank` once per rank, each on a thread with its communicator; results in rank order.
@@ -76,30 +81,23 @@ fn train(
 /// The same training without ranks, shards or packets: whole gradients, one after the other.
 fn reference(world_size: u32, n: usize, steps: u64, codec: Codec, optimizer: optim::Config) -> Vec<u32> {
     let mut parameters = initial(n);
-    let mut residuals = vec![vec![0; n]; world_size as usize];
+    let mut states = vec![vec![0; codec.state_words(n)]; world_size as usize];
+    let mut mean_state = vec![0; codec.mean_state_words(world_size as usize, n)];
     let mut optimizer = optimizer.state(n);
     let weights: Vec<u32> = (0..world_size).map(samples).collect();
     for step in 1..=steps {
         let packets: Vec<Vec<u32>> = (0..world_size)
             .map(|rank| {
+                let mut packet = vec![0; codec.packet_words(n)];
+                let state = &mut states[rank as usize];
                 let gradient = gradient(rank, step, n);
-                match codec {
-                    Codec::Loco { config, .. } => {
-                        let mut packet = vec![0; loco::packet_words(n)];
-                        let residual = &mut residuals[rank as usize];
-                        loco::encode(&config, Step::new(step).unwrap(), &gradient, residual, &mut packet);
-                        packet
-                    }
-                    _ => bits(&gradient),
-                }
+                codec.encode(Step::new(step).unwrap(), (&gradient).into(), state, &mut packet);
+                packet
             })
             .collect();
         let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
         let mut mean = vec![0.0; n];
-        match codec {
-            Codec::Loco { config, .. } => loco::average(&config, &packets, &weights, &mut mean).unwrap(),
-            _ => cast::average_f32(&packets, &weights, &mut mean).unwrap(),
-        }
+        codec.average(&packets, &weights, &mut mean_state, &mut mean).unwrap();
         optimizer.step(0.125, &mean, &mut parameters);
     }
     bits(&parameters)
@@ -133,7 +131,7 @@ fn every_rank_has_the_bits_of_a_run_without_ranks() {
 #[test]
 fn reports_count_bytes_saturated_codes_and_resets() {
     let (world_size, n) = (3, 1000);
-    let coarse = Codec::Loco { config: loco::Config { scale_log2: 6, ..loco_config() }, scale: Scale::Fixed };
+    let coarse = Codec::Loco(loco::Config { scale_log2: 6, ..loco_config() });
     for (rank, (_, reports)) in train(world_size, n, 3, |_| config(coarse)).into_iter().enumerate() {
         for report in &reports {
             // 125 groups over 3 ranks: 42, 42, 41; two headers of 32 bytes to peers.
@@ -156,22 +154,20 @@ fn reports_count_bytes_saturated_codes_and_resets() {
 
 #[test]
 fn an_automatic_scale_is_the_same_on_every_rank_and_puts_the_root_mean_square_at_two_codes() {
-    let auto = Codec::Loco { config: loco_config(), scale: Scale::Auto };
-    let ranks = train(3, 501, 2, |_| config(auto));
+    let ranks = train(3, 501, 2, |_| automatic());
     // Uniform in +-1/4 has a root mean square of 0.144: times 2^4 = 2.3 codes.
     for (parameters, reports) in &ranks {
         assert_eq!(reports.iter().map(|r| r.scale_log2).collect::<Vec<_>>(), [Some(4); 2]);
-        assert_eq!(*parameters, reference(3, 501, 2, fixed(), config(auto).optimizer));
+        assert_eq!(*parameters, reference(3, 501, 2, fixed(), automatic().optimizer));
     }
 }
 
 #[test]
 fn the_automatic_scale_waits_for_the_first_gradient_that_is_not_zero() {
-    let auto = Codec::Loco { config: loco_config(), scale: Scale::Auto };
     // Half of the elements 0.5: the root mean square times 2^3 is 2 * sqrt(2), exactly on the bound.
     let scales = fleet(2, |rank, communicator| {
         let mut parameters = initial(9);
-        let mut synchronizer = Synchronizer::new(communicator, config(auto), &parameters).unwrap();
+        let mut synchronizer = Synchronizer::new(communicator, automatic(), &parameters).unwrap();
         let gradients = [[0.0; 9], [if rank == 0 { 0.5 } else { 0.0 }; 9], [1.0; 9]];
         gradients.map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)
     });
@@ -182,9 +178,10 @@ fn the_automatic_scale_waits_for_the_first_gradient_that_is_not_zero() {
 fn ranks_with_an_automatic_scale_need_not_have_the_same_one_in_their_configuration() {
     let scales = fleet(2, |rank, communicator| {
         let scale_log2 = if rank == 0 { 19 } else { 100 };
-        let auto = Codec::Loco { config: loco::Config { scale_log2, ..loco_config() }, scale: Scale::Auto };
+        let codec = Codec::Loco(loco::Config { scale_log2, ..loco_config() });
         let mut parameters = initial(9);
-        let mut synchronizer = Synchronizer::new(communicator, config(auto), &parameters).unwrap();
+        let mut synchronizer =
+            Synchronizer::new(communicator, Config { codec, ..automatic() }, &parameters).unwrap();
         // Zero first: until a scale is agreed on, packets carry one that nobody has chosen.
         [[0.0; 9], [0.5; 9]]
             .map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)
@@ -308,7 +305,7 @@ fn callers_mistakes_are_told_with_both_numbers() {
     assert!(call(10, 10, 0, 0.1).contains("all 1 weights are 0"));
     assert!(call(10, 10, 1 << 21, 0.1).contains("16777216"));
     assert!(call(10, 10, 1, f32::NAN).contains("learning rate is NaN"));
-    let scale = Codec::Loco { config: loco::Config { scale_log2: 65, ..loco_config() }, scale: Scale::Fixed };
+    let scale = Codec::Loco(loco::Config { scale_log2: 65, ..loco_config() });
     fleet(1, |_, communicator| {
         let error = Synchronizer::new(communicator, config(scale), &[0.0]).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("65"), "{error}");

@@ -22,10 +22,13 @@
 //! `encode` reads and writes 4 bytes per element, `average` reads 4 per element and rank and writes 4.
 
 use super::fixed::is_finite;
-use super::{AverageError, Stats};
+use super::{AverageError, CHUNK, Gradient, Stats, Unit};
 
 /// Elements that one pass over all packets handles: the f64 sums (4 KiB) stay in the first-level cache.
 const BLOCK: usize = 512;
+
+/// What is encoded together: nothing binds elements, but shards of all codecs start on 8.
+pub const F32_UNIT: Unit = Unit { elements: 8, words: 8, state_words: 0 };
 
 /// Writes the bits of `gradient` into `packet` and counts non-finite elements.
 ///
@@ -34,7 +37,7 @@ const BLOCK: usize = 512;
 /// # Panics
 ///
 /// If the lengths differ.
-pub fn encode_f32(gradient: &[f32], packet: &mut [u32]) -> Stats {
+pub fn encode_f32(gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
     assert_eq!(
         packet.len(),
         gradient.len(),
@@ -43,15 +46,15 @@ pub fn encode_f32(gradient: &[f32], packet: &mut [u32]) -> Stats {
         gradient.len()
     );
     let mut nonfinite = 0;
-    // Blocks, so that the count runs in 32-bit lanes without ever wrapping.
-    for (values, words) in gradient.chunks(1 << 16).zip(packet.chunks_mut(1 << 16)) {
+    // Chunks, so that the count runs in 32-bit lanes without ever wrapping.
+    gradient.for_each_chunk(CHUNK, |start, values| {
         let mut count = 0_u32;
-        for (value, word) in values.iter().zip(words) {
+        for (value, word) in values.iter().zip(&mut packet[start..]) {
             *word = value.to_bits();
             count += u32::from(!is_finite(*word));
         }
         nonfinite += u64::from(count);
-    }
+    });
     Stats { nonfinite, saturated: 0 }
 }
 
@@ -99,7 +102,7 @@ mod tests {
         let gradient =
             [1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::from_bits(0xFFFF_FFFF), -0.0, 1.0e-45];
         let mut packet = [0; 7];
-        assert_eq!(encode_f32(&gradient, &mut packet), Stats { nonfinite: 4, saturated: 0 });
+        assert_eq!(encode_f32((&gradient).into(), &mut packet), Stats { nonfinite: 4, saturated: 0 });
         assert_eq!(packet.to_vec(), bits(&gradient));
     }
 
@@ -149,6 +152,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "packet of 2 words for 3 f32 elements")]
     fn a_packet_of_another_length_than_the_gradient_panics_with_both_numbers() {
-        encode_f32(&[0.0; 3], &mut [0; 2]);
+        encode_f32((&[0.0_f32; 3]).into(), &mut [0; 2]);
     }
 }

@@ -33,7 +33,7 @@
 
 use super::bits::{CODES_PER_WORD, place_code, unpack_code};
 use super::fixed::{FRACTION_BITS, fixed, is_finite, rne_shift};
-use super::{Stats, Step};
+use super::{CHUNK, Gradient, Stats, Step, Unit};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -42,6 +42,9 @@ mod config;
 
 pub use super::AverageError;
 pub use config::{Config, ConfigError};
+
+/// One packet word: 8 codes, with 8 bytes of residual.
+pub const UNIT: Unit = Unit { elements: CODES_PER_WORD, words: 1, state_words: 2 };
 
 /// Words of a packet of `elements` codes.
 #[must_use]
@@ -61,11 +64,22 @@ pub const fn packet_words(elements: usize) -> usize {
 pub fn encode(
     config: &Config,
     step: Step,
-    gradient: &[f32],
+    gradient: Gradient<'_>,
     residual: &mut [i8],
     packet: &mut [u32],
 ) -> Stats {
-    (fastest().encode)(config, step, gradient, residual, packet)
+    let variant = fastest();
+    if let Gradient::F32(gradient) = gradient {
+        return (variant.encode)(config, step, gradient, residual, packet);
+    }
+    check_encode(config, gradient.len(), residual, packet);
+    let mut stats = Stats::default();
+    gradient.for_each_chunk(CHUNK, |start, values| {
+        let residual = &mut residual[start..start + values.len()];
+        let words = start / CODES_PER_WORD..(start + values.len()).div_ceil(CODES_PER_WORD);
+        stats += (variant.encode)(config, step, values, residual, &mut packet[words]);
+    });
+    stats
 }
 
 /// The weighted mean of one packet per rank into `mean`.
@@ -121,7 +135,7 @@ pub fn encode_element(config: &Config, reset: bool, bits: u32, residual: i8) -> 
     Element { code, residual, nonfinite: false, saturated: rounded != code }
 }
 
-/// [`encode`] as an argument.
+/// One variant of [`encode`], which takes f32.
 pub type EncodeFn = fn(&Config, Step, &[f32], &mut [i8], &mut [u32]) -> Stats;
 
 /// [`average`] as an argument.
@@ -173,7 +187,7 @@ fn encode_by_element(
     residual: &mut [i8],
     packet: &mut [u32],
 ) -> Stats {
-    check_encode(config, gradient, residual, packet);
+    check_encode(config, gradient.len(), residual, packet);
     let reset = config.is_reset(step);
     let mut stats = Stats::default();
     let groups = gradient.chunks(CODES_PER_WORD).zip(residual.chunks_mut(CODES_PER_WORD));
@@ -210,8 +224,7 @@ fn average_by_element(
 }
 
 /// Panics with both numbers if the caller's slices or configuration do not fit.
-fn check_encode(config: &Config, gradient: &[f32], residual: &[i8], packet: &[u32]) {
-    let elements = gradient.len();
+fn check_encode(config: &Config, elements: usize, residual: &[i8], packet: &[u32]) {
     assert_eq!(residual.len(), elements, "residual of {} bytes for {elements} elements", residual.len());
     let (words, expected) = (packet.len(), packet_words(elements));
     assert_eq!(words, expected, "packet of {words} words for {elements} elements, which need {expected}");
@@ -330,7 +343,7 @@ mod tests {
             let got = (variant.average)(&config, &[&[0]], &[1], &mut [0.0; 8]);
             assert_eq!(
                 got,
-                Err(AverageError::Config(ConfigError::Scale { scale_log2: 65 })),
+                Err(AverageError::Config(ConfigError::Scale { scale_log2: 65 }.into())),
                 "{}",
                 variant.name
             );

@@ -64,7 +64,7 @@ fn difference_of(
         for step in (1..=4).filter_map(Step::new) {
             let mut expected = vec![0; packet_words(elements)];
             let mut found = expected.clone();
-            let expected_stats = loco::encode(config, step, &gradient, &mut residual, &mut expected);
+            let expected_stats = loco::encode(config, step, (&gradient).into(), &mut residual, &mut expected);
             let found_stats = on_device.encode(config, step, &gradient, &mut found)?;
             let counts = |stats: crate::codec::Stats| [stats.nonfinite, stats.saturated];
             let found_residual = on_device.residual()?;

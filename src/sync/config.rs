@@ -1,30 +1,16 @@
 //! How to synchronise: what all ranks choose alike, and where each computes.
 
 use super::Backend;
-use crate::codec::loco;
+use crate::codec::Codec;
 use crate::optim;
 
-/// What the gradient travels as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Codec {
-    /// Uncompressed f32: the baseline.
-    F32,
-    /// LoCo in fixed point, 4 bits. With `scale` = [`Scale::Auto`], `config.scale_log2` is ignored.
-    Loco {
-        /// The codec's parameters.
-        config: loco::Config,
-        /// Where the scale comes from.
-        scale: Scale,
-    },
-}
-
-/// Where LoCo's scale comes from.
+/// Where the scale of a codec comes from that has one for the whole gradient (LoCo); others do not look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// From the first step's root mean square over all ranks: about two codes.
+    /// From the first step's root mean square over all ranks: about two codes. The one in the codec's parameters is
+    /// ignored.
     Auto,
-    /// From the configuration.
+    /// From the codec's parameters.
     Fixed,
 }
 
@@ -44,6 +30,8 @@ pub enum NonFinite {
 pub struct Config {
     /// What the gradient travels as.
     pub codec: Codec,
+    /// Where the codec's scale comes from. Default [`Scale::Auto`].
+    pub scale: Scale,
     /// What computes the codec on this rank.
     pub backend: Backend,
     /// What turns the mean gradient into parameters.
@@ -53,10 +41,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// The codec on the CPU, and an error for a gradient that is not finite. Written as `Config { backend,
+    /// An automatic scale, the codec on the CPU, and an error for a gradient that is not finite. Written as `Config { backend,
     /// ..Config::new(codec, optimizer) }`, a caller's code outlives new fields.
     #[must_use]
     pub fn new(codec: Codec, optimizer: optim::Config) -> Self {
-        Self { codec, backend: Backend::Cpu, optimizer, nonfinite: NonFinite::default() }
+        Self { codec, scale: Scale::Auto, backend: Backend::Cpu, optimizer, nonfinite: NonFinite::default() }
     }
 }

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use super::SyncError;
 use super::packet::read_words;
-use super::{Codec, SyncError};
-use crate::codec::{Stats, Step, cast, loco};
+use crate::codec::{Codec, Gradient, Stats, Step};
 #[cfg(feature = "gpu")]
 use crate::gpu::{self, Gpu};
-use crate::shard::{GROUP, ShardLayout};
+use crate::shard::ShardLayout;
 
 /// Where a rank computes its codec. The bits are the same.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ use crate::shard::{GROUP, ShardLayout};
 pub enum Backend {
     /// The CPU functions.
     Cpu,
-    /// The WGSL kernels. The f32 baseline has no kernel and stays on the CPU.
+    /// The WGSL kernels.
     #[cfg(feature = "gpu")]
     Gpu(Gpu),
 }
@@ -25,17 +25,16 @@ pub enum Backend {
 /// Codec state and buffers of one rank, allocated once.
 pub(super) struct Engine {
     place: Place,
-    /// Packets of all owners, one behind the other: shards start on a group, and so on a word.
+    /// Packets of all owners, one behind the other: shards start on a unit, and so on a word.
     words: Vec<u32>,
     /// The received packets of the own shard, by rank.
     received: Vec<Vec<u32>>,
 }
 
 enum Place {
-    /// No residual and no kernel: the f32 baseline.
-    Cast,
     Cpu {
-        residual: Vec<i8>,
+        state: Vec<u32>,
+        mean_state: Vec<u32>,
     },
     #[cfg(feature = "gpu")]
     Gpu {
@@ -47,52 +46,56 @@ enum Place {
 impl Engine {
     pub(super) fn new(
         backend: &Backend,
-        codec: Codec,
+        codec: &Codec,
         layout: ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
         let n = layout.elements();
+        let shard = layout.range(own).len();
         let place = match (codec, backend) {
-            (Codec::F32, _) => Place::Cast,
-            (Codec::Loco { .. }, Backend::Cpu) => Place::Cpu { residual: vec![0; n] },
             #[cfg(feature = "gpu")]
-            (Codec::Loco { .. }, Backend::Gpu(gpu)) => {
-                let shard = layout.range(own).len();
+            (Codec::Loco(_), Backend::Gpu(gpu)) => {
                 // A world with more ranks than groups has empty shards, which no kernel needs to see.
                 let average =
                     if shard == 0 { None } else { Some(Box::new(gpu::loco::Average::new(gpu, shard)?)) };
                 Place::Gpu { encode: Box::new(gpu::loco::Encode::new(gpu, n)?), average }
             }
+            _ => Place::Cpu {
+                state: vec![0; codec.state_words(n)],
+                mean_state: vec![0; codec.mean_state_words(layout.world_size(), shard)],
+            },
         };
-        #[cfg(not(feature = "gpu"))]
-        let _ = own;
         let received = vec![Vec::new(); layout.world_size()];
-        Ok(Self { place, words: vec![0; codec.id().packet_words(n)], received })
+        Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
     }
 
     /// Encodes the whole gradient; [`Self::packet`] then gives each owner's words.
-    pub(super) fn encode(&mut self, codec: &Codec, step: Step, gradient: &[f32]) -> Result<Stats, SyncError> {
-        match (&mut self.place, codec) {
-            (Place::Cpu { residual }, Codec::Loco { config, .. }) => {
-                Ok(loco::encode(config, step, gradient, residual, &mut self.words))
-            }
+    pub(super) fn encode(
+        &mut self,
+        codec: &Codec,
+        step: Step,
+        gradient: Gradient<'_>,
+    ) -> Result<Stats, SyncError> {
+        match &mut self.place {
+            Place::Cpu { state, .. } => Ok(codec.encode(step, gradient, state, &mut self.words)),
             #[cfg(feature = "gpu")]
-            (Place::Gpu { encode, .. }, Codec::Loco { config, .. }) => {
-                Ok(encode.encode(config, step, gradient, &mut self.words)?)
-            }
-            _ => Ok(cast::encode_f32(gradient, &mut self.words)),
+            Place::Gpu { encode, .. } => match (codec, gradient) {
+                (Codec::Loco(config), gradient) => {
+                    let mut widened = vec![0.0; gradient.len()];
+                    gradient.widen(&mut widened);
+                    Ok(encode.encode(config, step, &widened, &mut self.words)?)
+                }
+                _ => Ok(codec.encode(step, gradient, &mut [], &mut self.words)),
+            },
         }
     }
 
     /// The words of the packet for the owner of `range`.
     pub(super) fn packet(&self, codec: &Codec, range: &Range<usize>) -> &[u32] {
-        match codec {
-            Codec::F32 => &self.words[range.clone()],
-            Codec::Loco { .. } => {
-                let first = range.start.div_ceil(GROUP);
-                &self.words[first..first + loco::packet_words(range.len())]
-            }
-        }
+        // An empty shard starts at the end of the gradient, which need not be on a unit.
+        let first = codec.packet_words(range.start);
+        let words = codec.packet_words(range.len());
+        &self.words[first..first + words]
     }
 
     /// The weighted mean of the received packets, which are known to fit the shard, into `mean`.
@@ -107,14 +110,16 @@ impl Engine {
             read_words(packet, words);
         }
         let packets: Vec<&[u32]> = self.received.iter().map(Vec::as_slice).collect();
-        match (&mut self.place, codec) {
+        match &mut self.place {
             #[cfg(feature = "gpu")]
-            (Place::Gpu { average: Some(average), .. }, Codec::Loco { config, .. }) => {
-                Ok(average.average(config, &packets, weights, mean)?)
-            }
+            Place::Gpu { average: Some(average), .. } => match codec {
+                Codec::Loco(config) => Ok(average.average(config, &packets, weights, mean)?),
+                _ => Ok(codec.average(&packets, weights, &mut [], mean)?),
+            },
             // Also for an empty shard: every rank must find the same fault with the weights.
-            (_, Codec::Loco { config, .. }) => Ok(loco::average(config, &packets, weights, mean)?),
-            (_, Codec::F32) => Ok(cast::average_f32(&packets, weights, mean)?),
+            #[cfg(feature = "gpu")]
+            Place::Gpu { average: None, .. } => Ok(codec.average(&packets, weights, &mut [], mean)?),
+            Place::Cpu { mean_state, .. } => Ok(codec.average(&packets, weights, mean_state, mean)?),
         }
     }
 }

@@ -3,7 +3,7 @@
 use gradwire_transport::{ExchangeError, Rank};
 
 use super::packet::PacketError;
-use crate::codec::{AverageError, loco};
+use crate::codec::{self, AverageError};
 use crate::optim;
 
 /// A step, or a start, that did not complete.
@@ -66,7 +66,7 @@ pub enum SyncError {
     Average(#[from] AverageError),
     /// The caller's codec parameters are out of range.
     #[error(transparent)]
-    Codec(#[from] loco::ConfigError),
+    Codec(#[from] codec::ConfigError),
     /// The caller's optimizer parameters are out of range.
     #[error(transparent)]
     Optimizer(#[from] optim::ConfigError),

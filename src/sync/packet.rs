@@ -5,7 +5,7 @@
 //! | bytes | field | |
 //! |---|---|---|
 //! | 0 | codec | [`CodecId`] |
-//! | 1 | scale_log2 | LoCo: -64..=64; else 0 |
+//! | 1 | scale_log2 | of a codec with one scale for the whole gradient; else 0 |
 //! | 2..4 | reserved | 0 |
 //! | 4..8 | samples | weight of the sender's gradient |
 //! | 8..16 | elements | of this shard, without padding |
@@ -18,8 +18,7 @@
 
 use bytes::Bytes;
 
-use super::Codec;
-use crate::codec::{CodecId, UnknownCodec};
+use crate::codec::{Codec, CodecId, UnknownCodec};
 
 /// Bytes before the words.
 pub const HEADER_BYTES: usize = 32;
@@ -92,27 +91,9 @@ pub enum PacketError {
     },
 }
 
-impl Codec {
-    /// The byte on the wire.
-    #[must_use]
-    pub fn id(&self) -> CodecId {
-        match self {
-            Self::F32 => CodecId::F32,
-            Self::Loco { .. } => CodecId::Loco,
-        }
-    }
-
-    pub(super) fn scale_log2(&self) -> i8 {
-        match self {
-            Self::F32 => 0,
-            Self::Loco { config, .. } => config.scale_log2,
-        }
-    }
-}
-
 /// Bytes of the packet for a shard of `elements`.
 #[must_use]
-pub fn bytes(codec: CodecId, elements: usize) -> usize {
+pub fn bytes(codec: &Codec, elements: usize) -> usize {
     HEADER_BYTES + 4 * codec.packet_words(elements)
 }
 
@@ -123,7 +104,7 @@ impl Header {
         let mut out = vec![0; HEADER_BYTES + 4 * words.len()];
         let (head, body) = out.split_at_mut(HEADER_BYTES);
         head[0] = self.codec.id().into();
-        head[1] = self.codec.scale_log2().cast_unsigned();
+        head[1] = scale(&self.codec).cast_unsigned();
         head[4..8].copy_from_slice(&self.samples.to_le_bytes());
         head[8..16].copy_from_slice(&self.elements.to_le_bytes());
         head[16..24].copy_from_slice(&self.nonfinite.to_le_bytes());
@@ -138,7 +119,7 @@ impl Header {
     ///
     /// Whatever does not fit, with both numbers.
     pub fn decode(packet: &[u8], codec: Codec, elements: usize) -> Result<Self, PacketError> {
-        let need = bytes(codec.id(), elements);
+        let need = bytes(&codec, elements);
         let (Some(head), true) = (packet.first_chunk::<HEADER_BYTES>(), packet.len() == need) else {
             return Err(PacketError::Length { have: packet.len(), need });
         };
@@ -147,8 +128,9 @@ impl Header {
             return Err(PacketError::Codec { theirs, ours: codec.id() });
         }
         let theirs = i8::from_le_bytes([head[1]]);
-        if theirs != codec.scale_log2() {
-            return Err(PacketError::Scale { theirs, ours: codec.scale_log2() });
+        let ours = scale(&codec);
+        if theirs != ours {
+            return Err(PacketError::Scale { theirs, ours });
         }
         let found = u16::from_le_bytes([head[2], head[3]]);
         if found != 0 {
@@ -166,6 +148,11 @@ impl Header {
             saturated: number(head, 24),
         })
     }
+}
+
+/// The scale as it travels.
+fn scale(codec: &Codec) -> i8 {
+    codec.scale_log2().unwrap_or(0)
 }
 
 /// `words` as they travel. Whole words into a buffer that is there already: a loop that compiles to a copy.
@@ -192,10 +179,9 @@ fn number(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::codec::loco;
-    use crate::sync::Scale;
 
     fn loco(scale_log2: i8) -> Codec {
-        Codec::Loco { config: loco::Config { scale_log2, ..loco::Config::default() }, scale: Scale::Fixed }
+        Codec::Loco(loco::Config { scale_log2, ..loco::Config::default() })
     }
 
     fn header(codec: Codec) -> Header {
@@ -206,7 +192,7 @@ mod tests {
     fn a_packet_comes_back_as_it_was_sent() {
         for (codec, words) in [(loco(-3), vec![1, 2, u32::MAX]), (Codec::F32, (0..17).collect())] {
             let packet = header(codec).packet(&words);
-            assert_eq!(packet.len(), bytes(codec.id(), 17));
+            assert_eq!(packet.len(), bytes(&codec, 17));
             assert_eq!(Header::decode(&packet, codec, 17), Ok(header(codec)));
             let mut read = Vec::new();
             read_words(&packet, &mut read);

@@ -11,6 +11,7 @@
 
 use super::packet::PacketError;
 use crate::codec::loco::Config;
+use crate::codec::{CHUNK, Gradient};
 
 /// Bytes of a [`Moment`] on the wire.
 pub const BYTES: usize = 16;
@@ -27,11 +28,14 @@ pub struct Moment {
 impl Moment {
     /// Of `gradient`, added in order. No f32 square overflows f64.
     #[must_use]
-    pub fn of(gradient: &[f32]) -> Self {
-        let finite = gradient.iter().filter(|value| value.is_finite());
-        let (sum_of_squares, elements) = finite.fold((0.0, 0), |(sum, count), &value| {
-            let value = f64::from(value);
-            (sum + value * value, count + 1)
+    pub fn of(gradient: Gradient<'_>) -> Self {
+        let (mut sum_of_squares, mut elements) = (0.0, 0);
+        gradient.for_each_chunk(CHUNK, |_, values| {
+            for value in values.iter().filter(|value| value.is_finite()) {
+                let value = f64::from(*value);
+                sum_of_squares += value * value;
+                elements += 1;
+            }
         });
         Self { sum_of_squares, elements }
     }
@@ -106,7 +110,7 @@ mod tests {
 
     #[test]
     fn elements_that_are_not_finite_do_not_count() {
-        let moment = Moment::of(&[3.0, f32::NAN, f32::INFINITY, -4.0]);
+        let moment = Moment::of((&[3.0, f32::NAN, f32::INFINITY, -4.0]).into());
         assert_eq!(moment, Moment { sum_of_squares: 25.0, elements: 2 });
     }
 

@@ -1,30 +1,38 @@
 //! What must be equal on all ranks, compared before the first step.
 //!
-//! **Wire layout**: [`BYTES`] bytes, sixteen little-endian `u32` fields, unused ones 0. Each has a name, so that a
-//! difference is reported by name, rank and both values instead of as a run that goes wrong.
+//! **Wire layout**: [`BYTES`] bytes, 32 little-endian `u32` fields, unused ones 0. Each has a name, so that a
+//! difference is reported by name, rank and both values instead of as a run that goes wrong. The codec comes before
+//! its parameters, so that these have the same names on both sides where they are compared.
 
 use gradwire_transport::Rank;
 
-use super::{Codec, Config, NonFinite, Scale, SyncError};
+use super::{Config, NonFinite, Scale, SyncError};
+use crate::codec::{Codec, CodecId};
 use crate::optim;
 
 /// Bytes of the settings on the wire.
-pub const BYTES: usize = 64;
+pub const BYTES: usize = 4 * FIELDS;
 
-const FIELDS: usize = BYTES / 4;
+const FIELDS: usize = 32;
+
+/// The codec's own parameters, in the order of [`Codec::parameters`].
+const PARAMETERS: usize = 5;
+
+/// Behind them: everything else.
+const REST: usize = 15;
 
 /// A field's name, and how its bits are shown.
 type Field = (&'static str, fn(u32) -> String);
 
-const NAMES: [Field; 14] = [
+const FIRST: [Field; PARAMETERS] = [
     ("parameters (low word)", unsigned),
     ("parameters (high word)", unsigned),
-    ("codec", unsigned),
+    ("codec", codec_name),
     ("automatic scale", unsigned),
     ("scale_log2", signed),
-    ("residual_scale_log2", unsigned),
-    ("decay", unsigned),
-    ("reset_every", unsigned),
+];
+
+const LAST: [Field; 6] = [
     ("policy for non-finite gradients", unsigned),
     ("optimizer", unsigned),
     ("optimizer beta1 or momentum", float),
@@ -34,8 +42,11 @@ const NAMES: [Field; 14] = [
 ];
 
 /// One rank's settings, as they travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings([u32; FIELDS]);
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    fields: [u32; FIELDS],
+    codec: Codec,
+}
 
 impl Settings {
     pub(super) fn new(config: &Config, parameters: usize) -> Self {
@@ -44,34 +55,37 @@ impl Settings {
         fields[0] = low;
         fields[1] = high;
         fields[2] = u32::from(u8::from(config.codec.id()));
-        if let Codec::Loco { config, scale } = config.codec {
-            fields[3] = u32::from(scale == Scale::Auto);
-            fields[4] = if scale == Scale::Fixed { i32::from(config.scale_log2).cast_unsigned() } else { 0 };
-            fields[5] = config.residual_scale_log2.into();
-            fields[6] = config.decay.into();
-            fields[7] = config.reset_every.map_or(0, u32::from);
+        if let Some(scale_log2) = config.codec.scale_log2() {
+            let auto = config.scale == Scale::Auto;
+            fields[3] = u32::from(auto);
+            fields[4] = if auto { 0 } else { i32::from(scale_log2).cast_unsigned() };
         }
-        fields[8] = u32::from(config.nonfinite == NonFinite::Skip);
+        for (field, parameter) in fields[PARAMETERS..REST].iter_mut().zip(config.codec.parameters()) {
+            // Two's complement: the low word of a negative one, and any `u32`.
+            [*field, _] = split(parameter.value.cast_unsigned());
+        }
+        let rest = &mut fields[REST..];
+        rest[0] = u32::from(config.nonfinite == NonFinite::Skip);
         match config.optimizer {
             optim::Config::Sgd(sgd) => {
-                fields[9] = 1;
-                fields[10] = sgd.momentum.to_bits();
-                fields[13] = sgd.weight_decay.to_bits();
+                rest[1] = 1;
+                rest[2] = sgd.momentum.to_bits();
+                rest[5] = sgd.weight_decay.to_bits();
             }
             optim::Config::AdamW(adam) => {
-                fields[9] = 2;
-                fields[10] = adam.beta1.to_bits();
-                fields[11] = adam.beta2.to_bits();
-                fields[12] = adam.epsilon.to_bits();
-                fields[13] = adam.weight_decay.to_bits();
+                rest[1] = 2;
+                rest[2] = adam.beta1.to_bits();
+                rest[3] = adam.beta2.to_bits();
+                rest[4] = adam.epsilon.to_bits();
+                rest[5] = adam.weight_decay.to_bits();
             }
         }
-        Self(fields)
+        Self { fields, codec: config.codec }
     }
 
     pub(super) fn encode(&self) -> [u8; BYTES] {
         let mut out = [0; BYTES];
-        for (bytes, field) in out.as_chunks_mut().0.iter_mut().zip(self.0) {
+        for (bytes, field) in out.as_chunks_mut().0.iter_mut().zip(self.fields) {
             *bytes = field.to_le_bytes();
         }
         out
@@ -80,14 +94,26 @@ impl Settings {
     /// Whether `rank`, which sent `bytes`, has the same settings.
     pub(super) fn compare(&self, rank: Rank, bytes: &[u8]) -> Result<(), SyncError> {
         let (theirs, _) = bytes.as_chunks();
-        for (index, (ours, theirs)) in self.0.iter().zip(theirs).enumerate() {
+        for (index, (ours, theirs)) in self.fields.iter().zip(theirs).enumerate() {
             let theirs = u32::from_le_bytes(*theirs);
             if *ours != theirs {
-                let (name, show) = NAMES.get(index).copied().unwrap_or(("reserved field", unsigned));
+                let (name, show) = self.field(index);
                 return Err(SyncError::Settings { rank, name, theirs: show(theirs), ours: show(*ours) });
             }
         }
         Ok(())
+    }
+
+    fn field(&self, index: usize) -> Field {
+        const RESERVED: Field = ("reserved field", unsigned);
+        match index {
+            0..PARAMETERS => FIRST[index],
+            PARAMETERS..REST => {
+                let parameter = self.codec.parameters().get(index - PARAMETERS).copied();
+                parameter.map_or(RESERVED, |parameter| (parameter.name, signed as fn(u32) -> String))
+            }
+            _ => LAST.get(index - REST).copied().unwrap_or(RESERVED),
+        }
     }
 }
 
@@ -107,6 +133,11 @@ fn signed(bits: u32) -> String {
     bits.cast_signed().to_string()
 }
 
+fn codec_name(byte: u32) -> String {
+    let id = u8::try_from(byte).ok().and_then(|byte| CodecId::try_from(byte).ok());
+    id.map_or_else(|| byte.to_string(), |id| id.to_string())
+}
+
 fn float(bits: u32) -> String {
     f32::from_bits(bits).to_string()
 }
@@ -117,22 +148,21 @@ mod tests {
     use crate::codec::loco;
 
     fn config() -> Config {
-        let codec = Codec::Loco { config: loco::Config::default(), scale: Scale::Fixed };
-        Config::new(codec, optim::Config::AdamW(optim::AdamW::default()))
+        let codec = Codec::Loco(loco::Config::default());
+        let optimizer = optim::Config::AdamW(optim::AdamW::default());
+        Config { scale: Scale::Fixed, ..Config::new(codec, optimizer) }
     }
 
     #[test]
     fn a_difference_is_reported_by_name_and_with_both_values() {
         let ours = Settings::new(&config(), 100);
         assert!(ours.compare(Rank(1), &ours.encode()).is_ok());
-        let loco = |scale_log2, decay| Codec::Loco {
-            config: loco::Config { scale_log2, decay, ..loco::Config::default() },
-            scale: Scale::Fixed,
-        };
+        let loco =
+            |scale_log2, decay| Codec::Loco(loco::Config { scale_log2, decay, ..loco::Config::default() });
         let sgd = optim::Config::Sgd(optim::Sgd::default());
         let cases = [
             (config(), 101, "rank 1 has parameters (low word) 101, ours is 100"),
-            (Config { codec: Codec::F32, ..config() }, 100, "rank 1 has codec 1, ours is 2"),
+            (Config { codec: Codec::F32, ..config() }, 100, "rank 1 has codec f32, ours is loco"),
             (Config { codec: loco(-3, 205), ..config() }, 100, "rank 1 has scale_log2 -3, ours is 19"),
             (Config { codec: loco(19, 240), ..config() }, 100, "rank 1 has decay 240, ours is 205"),
             (Config { optimizer: sgd, ..config() }, 100, "rank 1 has optimizer 1, ours is 2"),
@@ -146,7 +176,9 @@ mod tests {
 
     #[test]
     fn every_field_that_is_used_has_a_name() {
-        let Settings(fields) = Settings::new(&config(), usize::MAX);
-        assert!(fields[NAMES.len()..].iter().all(|field| *field == 0), "{fields:?}");
+        let settings = Settings::new(&config(), usize::MAX);
+        for (index, field) in settings.fields.iter().enumerate() {
+            assert!(*field == 0 || settings.field(index).0 != "reserved field", "field {index} is {field}");
+        }
     }
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use gradwire::codec::{WEIGHTED_SUM_LIMIT, loco};
+use gradwire::codec::{Codec, WEIGHTED_SUM_LIMIT, loco};
 use gradwire::optim;
-use gradwire::sync::{Codec, Scale};
+use gradwire::sync::{Backend, Config, Scale};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -199,11 +199,16 @@ impl Job {
 
     /// The codec of this name with its parameters.
     pub(crate) fn codec(&self, name: CodecName) -> Codec {
-        let scale = if self.scale == ScaleArg::Auto { Scale::Auto } else { Scale::Fixed };
         match name {
             CodecName::F32 => Codec::F32,
-            CodecName::Loco => Codec::Loco { config: self.loco, scale },
+            CodecName::Loco => Codec::Loco(self.loco),
         }
+    }
+
+    /// How to synchronise with the codec of this name.
+    pub(crate) fn sync(&self, name: CodecName, backend: Backend) -> Config {
+        let scale = if self.scale == ScaleArg::Auto { Scale::Auto } else { Scale::Fixed };
+        Config { scale, backend, ..Config::new(self.codec(name), self.optimizer) }
     }
 
     /// The learning rate of `step` (counted from 0): rises over the first twentieth of the steps, then falls to 0.

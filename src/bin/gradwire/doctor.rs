@@ -143,7 +143,7 @@ fn measure_cpu() -> Cpu {
         .unwrap_or_else(|never| match never {})
     };
     let encode = repeat(&mut || {
-        loco::encode(&config, Step::FIRST, &gradient, &mut residual, &mut packet);
+        loco::encode(&config, Step::FIRST, (&gradient).into(), &mut residual, &mut packet);
         elements as u64 * 13 / 2
     });
     let source = vec![1_u8; elements * 13 / 4];

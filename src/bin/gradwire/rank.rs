@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gradwire::sync::{Config, SyncError, Synchronizer};
+use gradwire::sync::{SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Rank};
 
 use crate::args::{CodecName, Job};
@@ -44,7 +44,7 @@ pub(crate) fn train(
     tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter } });
     let mut parameters = task.parameters();
     let mut gradient = vec![0.0; parameters.len()];
-    let config = Config { backend, ..Config::new(job.codec(codec), job.optimizer) };
+    let config = job.sync(codec, backend);
     let mut synchronizer = Synchronizer::new(communicator, config, &parameters).map_err(at_fault)?;
 
     let mut bytes = Bytes::default();

@@ -6,6 +6,9 @@ pub(crate) mod summary;
 pub(crate) mod tally;
 pub(crate) mod write;
 
+use std::collections::BTreeMap;
+
+use gradwire::codec::Codec;
 use serde::{Serialize, Serializer};
 
 use crate::args::ScaleArg;
@@ -85,43 +88,48 @@ pub(crate) struct Run {
 
 /// Name and parameters of a codec.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "name", rename_all = "lowercase")]
-pub(crate) enum CodecInfo {
-    F32,
-    Loco {
-        /// Power of two of codes per gradient unit, as used; null if every gradient was zero.
-        scale_log2: Option<i8>,
-        /// Whether the ranks agreed on it in the first step.
-        scale_auto: bool,
-        residual_scale_log2: u8,
-        decay: u8,
-        /// In steps; 0 is never.
-        reset_every: u32,
-    },
+pub(crate) struct CodecInfo {
+    pub(crate) name: &'static str,
+    /// Of a codec with one scale for the whole gradient.
+    #[serde(flatten)]
+    pub(crate) scale: Option<ScaleInfo>,
+    /// By name; of an optional number, 0 is none.
+    #[serde(flatten)]
+    pub(crate) parameters: BTreeMap<&'static str, i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct ScaleInfo {
+    /// Power of two of codes per gradient unit, as used; null if every gradient was zero.
+    pub(crate) scale_log2: Option<i8>,
+    /// Whether the ranks agreed on it in the first step.
+    pub(crate) scale_auto: bool,
 }
 
 impl CodecInfo {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Loco { .. } => "loco",
-        }
+    /// `scale_log2` is the one in use.
+    pub(crate) fn new(codec: &Codec, auto: bool, scale_log2: Option<i8>) -> Self {
+        let scale = codec.scale_log2().map(|_| ScaleInfo { scale_log2, scale_auto: auto });
+        let parameters = codec.parameters().into_iter().map(|parameter| (parameter.name, parameter.value));
+        Self { name: codec.id().name(), scale, parameters: parameters.collect() }
     }
 
     /// Parameters in one line, empty for a codec without any.
     pub(crate) fn parameters(&self) -> String {
-        let Self::Loco { scale_log2, scale_auto, residual_scale_log2, decay, reset_every } = self else {
-            return String::new();
-        };
-        let scale = scale_log2.map_or_else(|| "none yet".to_owned(), |log2| format!("2^{log2}"));
-        let source = if *scale_auto { "auto" } else { "given" };
-        let reset = match reset_every {
-            0 => "never reset".to_owned(),
-            steps => format!("reset every {steps} steps"),
-        };
-        format!(
-            "scale {scale} ({source}), residual scale 2^{residual_scale_log2}, decay {decay}/256, {reset}"
-        )
+        let scale = self.scale.map(|ScaleInfo { scale_log2, scale_auto }| {
+            let scale = scale_log2.map_or_else(|| "none yet".to_owned(), |log2| format!("2^{log2}"));
+            format!("scale {scale} ({})", if scale_auto { "auto" } else { "given" })
+        });
+        let parameters = self.parameters.iter().map(|(name, value)| match (*name, value) {
+            ("reset_every", 0) => "never reset".to_owned(),
+            ("reset_every", steps) => format!("reset every {steps} steps"),
+            ("decay", decay) => format!("decay {decay}/256"),
+            (name, value) => match name.strip_suffix("_log2") {
+                Some(name) => format!("{} 2^{value}", name.replace('_', " ")),
+                None => format!("{} {value}", name.replace('_', " ")),
+            },
+        });
+        scale.into_iter().chain(parameters).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -187,20 +195,23 @@ pub(crate) struct Residual {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+    use std::num::NonZeroU32;
+
+    use gradwire::codec::loco;
+
     use super::*;
 
     #[test]
     fn a_codec_without_resets_does_not_reset_every_0_steps() {
-        let codec = |reset_every| CodecInfo::Loco {
-            scale_log2: Some(-3),
-            scale_auto: true,
-            residual_scale_log2: 4,
-            decay: 0,
-            reset_every,
+        let codec = |reset_every| {
+            let reset_every = NonZeroU32::new(reset_every);
+            let config = loco::Config { decay: 0, reset_every, ..loco::Config::default() };
+            CodecInfo::new(&Codec::Loco(config), true, Some(-3)).parameters()
         };
-        let said = "scale 2^-3 (auto), residual scale 2^4, decay 0/256, ";
-        assert_eq!(codec(0).parameters(), format!("{said}never reset"));
-        assert_eq!(codec(512).parameters(), format!("{said}reset every 512 steps"));
+        let (before, after) = ("scale 2^-3 (auto), decay 0/256, ", ", residual scale 2^4");
+        assert_eq!(codec(0), format!("{before}never reset{after}"));
+        assert_eq!(codec(512), format!("{before}reset every 512 steps{after}"));
+        assert_eq!(CodecInfo::new(&Codec::F32, true, None).parameters(), "");
     }
 
     #[test]

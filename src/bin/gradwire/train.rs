@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use gradwire::transport::WIRE_VERSION;
 
-use crate::args::{BackendName, CodecName, Job, TrainingArgs, name_of};
+use crate::args::{BackendName, CodecName, Job, ScaleArg, TrainingArgs, name_of};
 use crate::backend;
 use crate::event::Event;
 use crate::failure::Failure;
@@ -205,7 +205,7 @@ fn run_codec(
     model: Option<&Path>,
     output: &mut Output,
 ) -> Result<Run, Failure> {
-    let mut tally = Tally::new(plan.job.codec(codec), plan.nodes);
+    let mut tally = Tally::new(plan.job.codec(codec), plan.job.scale == ScaleArg::Auto, plan.nodes);
     let name = name_of(codec);
     let progress = Progress::new(&name, plan.job.steps);
     let mut announced = None;
@@ -213,7 +213,7 @@ fn run_codec(
         tally.add(&event);
         if tally.scale_log2() != announced {
             announced = tally.scale_log2();
-            let source = if matches!(plan.job.scale, crate::args::ScaleArg::Auto) { "auto, " } else { "" };
+            let source = if matches!(plan.job.scale, ScaleArg::Auto) { "auto, " } else { "" };
             if let Some(log2) = announced {
                 progress.say(&format!("{name}: scale 2^{log2} codes per gradient unit ({source}every rank)"));
             }

@@ -38,7 +38,7 @@ fn encode_avx2(
     residual: &mut [i8],
     packet: &mut [u32],
 ) -> Stats {
-    check_encode(config, gradient, residual, packet);
+    check_encode(config, gradient.len(), residual, packet);
     assert!(is_x86_feature_detected!("avx2"), "this CPU has no AVX2");
     let whole = gradient.len() / BLOCK * BLOCK;
     let (values, last_values) = gradient.split_at(whole);

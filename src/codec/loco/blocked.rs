@@ -55,7 +55,7 @@ pub(super) fn encode_blocked(
     residual: &mut [i8],
     packet: &mut [u32],
 ) -> Stats {
-    check_encode(config, gradient, residual, packet);
+    check_encode(config, gradient.len(), residual, packet);
     let constants = Constants::new(config);
     let reset = config.is_reset(step);
     let whole = gradient.len() / BLOCK * BLOCK;

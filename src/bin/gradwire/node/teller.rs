@@ -6,7 +6,7 @@ use gradwire::transport::World;
 use serde::Serialize;
 
 use super::Args;
-use crate::args::{Job, name_of};
+use crate::args::{Job, ScaleArg, name_of};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::milestone;
@@ -61,7 +61,7 @@ impl Teller {
             steps: job.steps,
             output: args.out.as_deref().map(Output::create).transpose()?,
             // The other ranks tell their own users.
-            tally: Tally::new(job.codec(args.codec), 1),
+            tally: Tally::new(job.codec(args.codec), job.scale == ScaleArg::Auto, 1),
             resets: 0,
             announced: false,
         });

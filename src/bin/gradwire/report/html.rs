@@ -62,7 +62,7 @@ fn lead(report: &Report) -> String {
 fn tiles(out: &mut String, report: &Report) {
     let mut tiles = Vec::new();
     if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
-        let [first, second] = [0, 1].map(|index| report.runs[index].codec.name());
+        let [first, second] = [0, 1].map(|index| report.runs[index].codec.name);
         let what = match total {
             Total::Udp => "bytes in all (UDP)",
             Total::Frames => "bytes in all (frames)",
@@ -74,10 +74,10 @@ fn tiles(out: &mut String, report: &Report) {
     }
     for run in &report.runs {
         let (name, value) = run.score.show();
-        tiles.push((value, format!("evaluation {name}, {}", run.codec.name())));
+        tiles.push((value, format!("evaluation {name}, {}", run.codec.name)));
     }
     for run in &report.runs {
-        tiles.push((seconds(run.seconds.step_median), format!("median step, {}", run.codec.name())));
+        tiles.push((seconds(run.seconds.step_median), format!("median step, {}", run.codec.name)));
     }
     let _ = writeln!(out, "<div class=\"tiles of{}\">", tiles.len());
     for (value, label) in tiles {
@@ -93,7 +93,7 @@ fn tiles(out: &mut String, report: &Report) {
 
 fn losses(out: &mut String, report: &Report) {
     let curves: Vec<Curve<'_>> =
-        report.runs.iter().map(|run| Curve { name: run.codec.name(), values: &run.losses }).collect();
+        report.runs.iter().map(|run| Curve { name: run.codec.name, values: &run.losses }).collect();
     out.push_str("<section>\n<h2>Training loss</h2>\n<p class=\"legend\">");
     for (index, curve) in curves.iter().enumerate() {
         let _ = write!(
@@ -120,7 +120,7 @@ fn losses(out: &mut String, report: &Report) {
         &["codec", "first step", "last step", "evaluation", score],
         report.runs.iter().map(|run| {
             vec![
-                run.codec.name().to_owned(),
+                run.codec.name.to_owned(),
                 format!("{:.4}", run.loss.first),
                 format!("{:.4}", run.loss.last),
                 format!("{:.4}", run.loss.eval),
@@ -133,6 +133,8 @@ fn losses(out: &mut String, report: &Report) {
 
 #[cfg(test)]
 mod tests {
+    use gradwire::codec::{Codec, loco};
+
     use super::super::{CodecInfo, Loss, Residual, Run, RunSeconds, ScoreField};
     use super::super::{DataFile, Settings};
     use super::*;
@@ -179,18 +181,16 @@ mod tests {
     }
 
     fn loco() -> CodecInfo {
-        CodecInfo::Loco {
-            scale_log2: Some(1),
-            scale_auto: true,
-            residual_scale_log2: 4,
-            decay: 205,
-            reset_every: 512,
-        }
+        CodecInfo::new(&Codec::Loco(loco::Config::default()), true, Some(1))
+    }
+
+    fn f32() -> CodecInfo {
+        CodecInfo::new(&Codec::F32, true, None)
     }
 
     #[test]
     fn nothing_from_outside_is_markup_and_nothing_is_loaded() {
-        let page = page(&report(2, vec![run(loco(), 10), run(CodecInfo::F32, 80)]));
+        let page = page(&report(2, vec![run(loco(), 10), run(f32(), 80)]));
         assert!(!page.contains("<script"), "{page}");
         for loader in ["src=\"", "href=", "@import", "url("] {
             assert!(!page.contains(loader), "{loader} in {page}");
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_saved_in_all_stands_beside_what_is_saved_in_gradients() {
-        let page = page(&report(2, vec![run(loco(), 10), run(CodecInfo::F32, 80)]));
+        let page = page(&report(2, vec![run(loco(), 10), run(f32(), 80)]));
         assert!(page.contains("<b>8.00 \u{d7}</b><span>fewer gradient bytes, loco"), "{page}");
         assert!(page.contains("<b>1.78 \u{d7}</b><span>fewer bytes in all (frames), loco"), "{page}");
         assert!(page.contains("parameters travel as f32"), "{page}");
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_single_node_has_no_bars_of_bytes() {
-        let page = page(&report(1, vec![run(loco(), 0), run(CodecInfo::F32, 0)]));
+        let page = page(&report(1, vec![run(loco(), 0), run(f32(), 0)]));
         assert!(page.contains("nobody to send to") && !page.contains("gradient packets"), "{page}");
     }
 }

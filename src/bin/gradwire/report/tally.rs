@@ -1,6 +1,6 @@
 //! Adds up the events of all ranks into a [`Run`].
 
-use gradwire::sync::{Codec, Scale};
+use gradwire::codec::Codec;
 
 use super::{CodecInfo, Loss, Residual, Run, RunSeconds};
 use crate::event::{Bytes, Done, Event, Node, Seconds, Step};
@@ -9,6 +9,8 @@ use crate::failure::Failure;
 /// A run in progress.
 pub(crate) struct Tally {
     codec: Codec,
+    /// Whether the ranks agree on its scale.
+    auto: bool,
     world_size: u32,
     nodes: Vec<Node>,
     /// Sum and number of losses by step.
@@ -22,9 +24,10 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(codec: Codec, world_size: u32) -> Self {
+    pub(crate) fn new(codec: Codec, auto: bool, world_size: u32) -> Self {
         Self {
             codec,
+            auto,
             world_size,
             nodes: Vec::new(),
             losses: Vec::new(),
@@ -117,7 +120,7 @@ impl Tally {
             total: self.done.iter().map(|done| done.total_seconds).fold(0.0, f64::max),
         };
         Ok(Run {
-            codec: describe(self.codec, self.scale_log2),
+            codec: CodecInfo::new(&self.codec, self.auto, self.scale_log2),
             nodes: self.nodes,
             loss,
             score: evaluation.score.into(),
@@ -127,20 +130,6 @@ impl Tally {
             parameters_blake3: first.parameters_blake3.clone(),
             losses,
         })
-    }
-}
-
-/// Name and parameters for the report; `scale_log2` is the one in use.
-pub(crate) fn describe(codec: Codec, scale_log2: Option<i8>) -> CodecInfo {
-    match codec {
-        Codec::Loco { config, scale } => CodecInfo::Loco {
-            scale_log2,
-            scale_auto: scale == Scale::Auto,
-            residual_scale_log2: config.residual_scale_log2,
-            decay: config.decay,
-            reset_every: config.reset_every.map_or(0, std::num::NonZeroU32::get),
-        },
-        _ => CodecInfo::F32,
     }
 }
 
@@ -193,7 +182,7 @@ mod tests {
 
     #[test]
     fn events_in_any_order_add_up() {
-        let mut tally = Tally::new(Codec::F32, 2);
+        let mut tally = Tally::new(Codec::F32, true, 2);
         for event in [
             step(0, 1, 4.0, 0.1),
             step(0, 2, 2.0, 0.3),
@@ -216,7 +205,7 @@ mod tests {
 
     #[test]
     fn ranks_with_different_parameters_fail_the_run_by_name() {
-        let mut tally = Tally::new(Codec::F32, 2);
+        let mut tally = Tally::new(Codec::F32, true, 2);
         tally.add(&done(1, "bb"));
         tally.add(&done(0, "aa"));
         let said = tally.finish().err().unwrap().to_string();
@@ -225,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_is_missing_fails_the_run() {
-        let mut tally = Tally::new(Codec::F32, 2);
+        let mut tally = Tally::new(Codec::F32, true, 2);
         tally.add(&done(0, "aa"));
         assert!(tally.finish().err().unwrap().to_string().contains("1 of 2 ranks"));
     }
