@@ -1,7 +1,7 @@
 //! How to synchronise: what all ranks choose alike, and where each computes.
 
-use super::Backend;
-use crate::codec::Codec;
+use super::powersgd::Shape;
+use super::{Backend, Method};
 use crate::optim;
 
 /// Where the scale of a codec comes from that has one for the whole gradient (LoCo); others do not look at it.
@@ -29,10 +29,12 @@ pub enum NonFinite {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What the gradient travels as.
-    pub codec: Codec,
+    pub method: Method,
+    /// Where the matrices lie in the flat gradient; only [`Method::PowerSgd`] looks at it. Default none.
+    pub shapes: Vec<Shape>,
     /// Where the codec's scale comes from. Default [`Scale::Auto`].
     pub scale: Scale,
-    /// What computes the codec on this rank.
+    /// What computes the codec on this rank. [`Method::PowerSgd`] runs on the CPU.
     pub backend: Backend,
     /// What turns the mean gradient into parameters.
     pub optimizer: optim::Config,
@@ -44,7 +46,14 @@ impl Config {
     /// An automatic scale, the codec on the CPU, and an error for a gradient that is not finite. Written as `Config { backend,
     /// ..Config::new(codec, optimizer) }`, a caller's code outlives new fields.
     #[must_use]
-    pub fn new(codec: Codec, optimizer: optim::Config) -> Self {
-        Self { codec, scale: Scale::Auto, backend: Backend::Cpu, optimizer, nonfinite: NonFinite::default() }
+    pub fn new(method: impl Into<Method>, optimizer: optim::Config) -> Self {
+        Self {
+            method: method.into(),
+            shapes: Vec::new(),
+            scale: Scale::Auto,
+            backend: Backend::Cpu,
+            optimizer,
+            nonfinite: NonFinite::default(),
+        }
     }
 }
