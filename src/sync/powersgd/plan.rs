@@ -120,9 +120,12 @@ mod tests {
         let shapes = [Shape { offset: 3, rows: 17, columns: 9 }];
         let plan = Plan::new(&Config { low_rank: 1, ..Config::default() }, &shapes, 200).unwrap();
         assert_eq!(plan.plain, [0..3, 156..200]);
-        assert_eq!(plan.plain_in(&(0..8)), [0..3]);
-        assert_eq!(plan.plain_in(&(2..160)), [2..3, 156..160]);
-        assert_eq!(plan.plain_in(&(8..156)), []);
-        assert_eq!(plan.plain_in(&(200..200)), []);
+        let parts = |shard: Range<usize>| -> Vec<(usize, usize)> {
+            plan.plain_in(&shard).iter().map(|part| (part.start, part.end)).collect()
+        };
+        assert_eq!(parts(0..8), [(0, 3)]);
+        assert_eq!(parts(2..160), [(2, 3), (156, 160)]);
+        assert_eq!(parts(8..156), []);
+        assert_eq!(parts(200..200), []);
     }
 }
