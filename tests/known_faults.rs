@@ -95,7 +95,11 @@ fn half_types_give_the_packet_of_their_widened_values() {
             let brains: Vec<bf16> = values.iter().map(|value| bf16::from_f32(*value)).collect();
             let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
             let wide: Vec<f32> = brains.iter().map(|value| value.to_f32()).collect();
-            assert_eq!(packet(&codec, (&brains).into()), packet(&codec, (&wide).into()), "{codec}, bf16, {n}");
+            assert_eq!(
+                packet(&codec, (&brains).into()),
+                packet(&codec, (&wide).into()),
+                "{codec}, bf16, {n}"
+            );
             let wide: Vec<f32> = halves.iter().map(|value| value.to_f32()).collect();
             assert_eq!(packet(&codec, (&halves).into()), packet(&codec, (&wide).into()), "{codec}, f16, {n}");
         }
@@ -117,7 +121,8 @@ fn a_value_that_is_not_finite_is_counted_in_every_place_and_spoils_no_other() {
                 let mut got = vec![0.0; n];
                 let mut state = vec![0; codec.mean_state_words(1, n)];
                 codec.average(&[&packet], &[1], &mut state, &mut got).unwrap();
-                for (at, value) in got.iter().enumerate().filter(|(at, value)| *at != place && **value != 0.0) {
+                for (at, value) in got.iter().enumerate().filter(|(at, value)| *at != place && **value != 0.0)
+                {
                     assert!((0.7..1.3).contains(value), "{codec}, {bad} at {place}: {value} at {at}");
                 }
             }
@@ -137,7 +142,7 @@ fn a_reset_comes_when_it_is_due_and_not_before() {
             let gradient: Vec<f32> = (0..n).map(|i| 0.3 + i as f32 / 97.0).collect();
             let step = Step::new(step).unwrap();
             codec.encode(step, (&gradient).into(), &mut state, &mut packet);
-            let due = step.get() % 3 == 0;
+            let due = step.get().is_multiple_of(3);
             assert_eq!(codec.is_reset(step), due, "{codec}, step {step}");
             assert_eq!(state.iter().all(|word| *word == 0), due, "{codec}, step {step}: {state:x?}");
         }

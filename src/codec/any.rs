@@ -119,6 +119,18 @@ impl Codec {
         }
     }
 
+    /// Where an automatic scale puts the root mean square of the gradient: at about 2 to this power, in codes.
+    #[must_use]
+    pub fn rms_log2(&self) -> i8 {
+        self.method().rms_log2()
+    }
+
+    /// Whether an automatic scale is set anew before every step, from the mean gradient of the step before.
+    #[must_use]
+    pub fn rescales(&self) -> bool {
+        self.method().rescales()
+    }
+
     /// Whether `step` zeroes the residual.
     #[must_use]
     pub fn is_reset(&self, step: Step) -> bool {

@@ -39,6 +39,16 @@ pub trait Method {
         let _ = scale_log2;
     }
 
+    /// Where an automatic scale puts the root mean square of the gradient: at about 2 to this power, in codes.
+    fn rms_log2(&self) -> i8 {
+        1
+    }
+
+    /// Whether an automatic scale is set anew before every step, from the mean gradient of the step before.
+    fn rescales(&self) -> bool {
+        false
+    }
+
     /// Whether `step` zeroes the residual.
     fn is_reset(&self, step: Step) -> bool {
         let _ = step;
