@@ -23,12 +23,12 @@ mod config;
 mod engine;
 mod error;
 mod exchange;
-mod method;
 pub mod packet;
 mod packets;
 pub mod powersgd;
 mod report;
 pub mod scale;
+pub mod scheme;
 pub mod settings;
 
 use bytes::Bytes;
@@ -37,8 +37,8 @@ use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World
 pub use config::{Config, NonFinite, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
-pub use method::Method;
 pub use report::{Seconds, StepReport};
+pub use scheme::Scheme;
 
 use crate::codec::{AverageError, Gradient, Step};
 use crate::optim;
@@ -62,7 +62,7 @@ const FINISH: Tag = Tag(8);
 pub struct Synchronizer {
     communicator: Communicator,
     layout: ShardLayout,
-    method: Method,
+    scheme: Scheme,
     exchange: Exchange,
     nonfinite: NonFinite,
     optimizer: optim::State,
@@ -90,14 +90,14 @@ impl Synchronizer {
         parameters: &[f32],
     ) -> Result<Self, SyncError> {
         if config.scale == Scale::Auto
-            && let Method::Codec(codec) = &mut config.method
+            && let Scheme::Codec(codec) = &mut config.scheme
         {
             // Not compared between ranks, but in every packet for as long as all gradients are zero.
             codec.set_scale_log2(0);
         }
         let world = communicator.world();
         let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
-            let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.method.group());
+            let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.scheme.group());
             let shard = layout.range(world.rank().index());
             let exchange = Exchange::new(&config, layout, world.rank().index())?;
             Ok((layout, shard, exchange))
@@ -105,7 +105,7 @@ impl Synchronizer {
         match made {
             Ok((layout, shard, exchange)) => Ok(Self {
                 layout,
-                method: config.method,
+                scheme: config.scheme,
                 exchange,
                 nonfinite: config.nonfinite,
                 optimizer: config.optimizer.state(shard.len()),
@@ -126,7 +126,7 @@ impl Synchronizer {
             return Err(SyncError::Empty);
         }
         config.optimizer.validate()?;
-        config.method.validate()?;
+        config.scheme.validate()?;
         let world = communicator.world();
         let ours = settings::Settings::new(config, parameters.len());
         let expected = vec![settings::BYTES as u64; world.size() as usize];
@@ -148,7 +148,7 @@ impl Synchronizer {
         self.exchange.scale_log2()
     }
 
-    /// Errors and factors of [`powersgd`], for a checkpoint; `None` for another method.
+    /// Errors and factors of [`powersgd`], for a checkpoint; `None` for another scheme.
     #[must_use]
     pub fn powersgd_state(&self) -> Option<&powersgd::State> {
         match &self.exchange {
@@ -157,7 +157,7 @@ impl Synchronizer {
         }
     }
 
-    /// Goes on from the `state` that this rank's [`Self::powersgd_state`] had; nothing happens for another method.
+    /// Goes on from the `state` that this rank's [`Self::powersgd_state`] had; nothing happens for another scheme.
     ///
     /// # Errors
     ///
@@ -226,9 +226,12 @@ impl Synchronizer {
             report.saturated[rank] = header.saturated;
         }
         report.scale_log2 = self.scale_log2();
-        report.reset = self.method.is_reset(step);
+        report.reset = self.scheme.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
+        if report.skipped {
+            self.exchange.follow(&weights, &mut self.mean)?;
+        }
         if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
             return Err(error);

@@ -432,10 +432,7 @@ fn shapes_and_settings_that_do_not_fit_are_told_with_both_numbers() {
     assert_eq!(differ(config(3, &shapes)), "rank 1 has low_rank 3, ours is 2");
     assert_eq!(differ(Config::new(Codec::F32, sgd())), "rank 1 has codec f32, ours is powersgd");
     let seed = powersgd::Config { seed: 9, ..method(2) };
-    assert_eq!(
-        differ(Config { method: seed.into(), ..config(2, &shapes) }),
-        "rank 1 has seed of the first factors 9, ours is 0"
-    );
+    assert_eq!(differ(Config { scheme: seed.into(), ..config(2, &shapes) }), "rank 1 has seed 9, ours is 0");
     assert!(differ(config(2, &[shape(0, 5, 20)])).starts_with("rank 1 has digest of the tensor shapes "));
     assert_eq!(
         differ(config(2, &[shape(0, 5, 10), shape(50, 5, 10)])),

@@ -11,13 +11,11 @@ pub enum CodecId {
     F32 = 1,
     /// [`loco`](super::loco): 4-bit codes with 8-bit error feedback.
     Loco = 2,
-    /// [`powersgd`](crate::sync::powersgd): two low-rank factors per matrix. No packet of its own in [`Codec`](super::Codec).
-    PowerSgd = 14,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 3] = [Self::F32, Self::Loco, Self::PowerSgd];
+    pub const ALL: [Self; 2] = [Self::F32, Self::Loco];
 
     /// The name in commands and reports.
     #[must_use]
@@ -25,7 +23,6 @@ impl CodecId {
         match self {
             Self::F32 => "f32",
             Self::Loco => "loco",
-            Self::PowerSgd => "powersgd",
         }
     }
 }

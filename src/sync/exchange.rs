@@ -6,7 +6,7 @@ use super::packet::Header;
 use super::packets::Packets;
 use super::powersgd::PowerSgd;
 use super::report::Stopwatch;
-use super::{Config, Method, StepReport, SyncError};
+use super::{Config, Scheme, StepReport, SyncError};
 use crate::codec::{Gradient, Step};
 use crate::shard::ShardLayout;
 
@@ -18,7 +18,7 @@ pub(super) struct Turn<'a> {
     pub(super) watch: &'a mut Stopwatch,
 }
 
-/// State and buffers of one rank's method.
+/// State and buffers of one rank's scheme.
 pub(super) enum Exchange {
     Packets(Box<Packets>),
     PowerSgd(Box<PowerSgd>),
@@ -26,10 +26,10 @@ pub(super) enum Exchange {
 
 impl Exchange {
     pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Self, SyncError> {
-        Ok(match config.method {
-            Method::Codec(codec) => Self::Packets(Box::new(Packets::new(codec, config, layout, own)?)),
-            Method::PowerSgd(method) => {
-                Self::PowerSgd(Box::new(PowerSgd::new(method, &config.shapes, layout, own)?))
+        Ok(match config.scheme {
+            Scheme::Codec(codec) => Self::Packets(Box::new(Packets::new(codec, config, layout, own)?)),
+            Scheme::PowerSgd(powersgd) => {
+                Self::PowerSgd(Box::new(PowerSgd::new(powersgd, &config.shapes, layout, own)?))
             }
         })
     }
@@ -57,6 +57,15 @@ impl Exchange {
         match self {
             Self::Packets(packets) => packets.mean(turn, weights, mean),
             Self::PowerSgd(powersgd) => powersgd.mean(turn, weights, mean),
+        }
+    }
+
+    /// In place of [`Self::mean`] for a step that no rank takes; what is in `mean` then has no meaning.
+    pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
+        match self {
+            Self::Packets(packets) => packets.follow(weights, mean),
+            // A step not taken has changed nothing.
+            Self::PowerSgd(_) => Ok(()),
         }
     }
 

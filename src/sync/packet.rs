@@ -4,7 +4,7 @@
 //!
 //! | bytes | field | |
 //! |---|---|---|
-//! | 0 | codec | [`CodecId`] |
+//! | 0 | codec | [`SchemeId`] |
 //! | 1 | scale_log2 | of a codec with one scale for the whole gradient; else 0 |
 //! | 2..4 | reserved | 0 |
 //! | 4..8 | samples | weight of the sender's gradient |
@@ -18,7 +18,8 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Codec, CodecId, Stats, UnknownCodec};
+use super::scheme::{SchemeId, UnknownScheme};
+use crate::codec::{Codec, Stats};
 
 /// Bytes before the words.
 pub const HEADER_BYTES: usize = 32;
@@ -27,7 +28,7 @@ pub const HEADER_BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// The codec.
-    pub codec: CodecId,
+    pub codec: SchemeId,
     /// Its scale, if it has one for the whole gradient; else 0.
     pub scale_log2: i8,
     /// Elements that the words stand for.
@@ -63,14 +64,14 @@ pub enum PacketError {
     },
     /// A codec that this build does not know.
     #[error(transparent)]
-    Unknown(#[from] UnknownCodec),
+    Unknown(#[from] UnknownScheme),
     /// A codec that this rank does not use.
     #[error("packet of codec {theirs}, ours is {ours}")]
     Codec {
         /// The sender's.
-        theirs: CodecId,
+        theirs: SchemeId,
         /// This rank's.
-        ours: CodecId,
+        ours: SchemeId,
     },
     /// Codes of another scale.
     #[error("packet of scale 2^{theirs}, ours is 2^{ours}")]
@@ -117,7 +118,7 @@ impl Form {
     #[must_use]
     pub fn of(codec: &Codec, elements: usize) -> Self {
         Self {
-            codec: codec.id(),
+            codec: codec.id().into(),
             scale_log2: codec.scale_log2().unwrap_or(0),
             elements: elements as u64,
             words: codec.packet_words(elements),
@@ -164,7 +165,7 @@ impl Header {
         let (Some(head), true) = (packet.first_chunk::<HEADER_BYTES>(), packet.len() == need) else {
             return Err(PacketError::Length { have: packet.len(), need });
         };
-        let theirs = CodecId::try_from(head[0])?;
+        let theirs = SchemeId::try_from(head[0])?;
         if theirs != ours.codec {
             return Err(PacketError::Codec { theirs, ours: ours.codec });
         }
@@ -208,7 +209,7 @@ fn number(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::loco;
+    use crate::codec::{CodecId, loco};
 
     fn loco(scale_log2: i8) -> Codec {
         Codec::Loco(loco::Config { scale_log2, ..loco::Config::default() })
@@ -247,11 +248,11 @@ mod tests {
         assert_eq!(decode(&packet, loco(19), 18), Err(PacketError::Elements { theirs: 17, ours: 18 }));
         let mut f32s = packet.to_vec();
         f32s[0] = CodecId::F32.into();
-        let wrong = PacketError::Codec { theirs: CodecId::F32, ours: CodecId::Loco };
+        let wrong = PacketError::Codec { theirs: CodecId::F32.into(), ours: CodecId::Loco.into() };
         assert_eq!(decode(&f32s, loco(19), 17), Err(wrong));
         let mut unknown = packet.to_vec();
         unknown[0] = 77;
-        assert_eq!(decode(&unknown, loco(19), 17), Err(PacketError::Unknown(UnknownCodec(77))));
+        assert_eq!(decode(&unknown, loco(19), 17), Err(PacketError::Unknown(UnknownScheme(77))));
         let mut reserved = packet.to_vec();
         reserved[3] = 1;
         assert_eq!(decode(&reserved, loco(19), 17), Err(PacketError::Reserved { found: 256 }));

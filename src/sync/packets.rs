@@ -18,6 +18,11 @@ pub(super) struct Packets {
     own: usize,
     /// False while the scale is still to be agreed on.
     scaled: bool,
+    /// Whether the scale is agreed on anew before every step.
+    rescales: bool,
+    /// Of the own shard's mean gradient in the step before; `None` in the first step and after one that was not taken,
+    /// on every rank alike.
+    moment: Option<scale::Moment>,
     /// The packets of the step in progress.
     received: Vec<Bytes>,
 }
@@ -31,7 +36,8 @@ impl Packets {
     ) -> Result<Self, SyncError> {
         let scaled = config.scale == Scale::Fixed || codec.scale_log2().is_none();
         let engine = Engine::new(&config.backend, &codec, layout, own)?;
-        Ok(Self { codec, engine, layout, own, scaled, received: Vec::new() })
+        let rescales = config.scale == Scale::Auto && codec.rescales();
+        Ok(Self { codec, engine, layout, own, scaled, rescales, moment: None, received: Vec::new() })
     }
 
     pub(super) fn scale_log2(&self) -> Option<i8> {
@@ -44,7 +50,7 @@ impl Packets {
         gradient: Gradient<'_>,
         samples: u32,
     ) -> Result<Vec<Header>, SyncError> {
-        if !self.scaled {
+        if !self.scaled || self.rescales {
             self.agree_on_scale(turn.communicator, turn.step, gradient)?;
             turn.watch.lap(&mut turn.report.seconds.exchange);
         }
@@ -68,7 +74,16 @@ impl Packets {
         mean: &mut [f32],
     ) -> Result<(), SyncError> {
         self.engine.average(&self.codec, &self.received, weights, mean)?;
+        self.moment = self.rescales.then(|| scale::Moment::of((&*mean).into()));
         turn.watch.lap(&mut turn.report.seconds.average);
+        Ok(())
+    }
+
+    pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
+        if self.engine.follows_packets() {
+            // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
+            self.engine.average(&self.codec, &self.received, weights, mean)?;
+        }
         Ok(())
     }
 
@@ -78,7 +93,17 @@ impl Packets {
         step: Step,
         gradient: Gradient<'_>,
     ) -> Result<(), SyncError> {
-        let own = scale::Moment::of(gradient);
+        let mut rms_log2 = self.codec.rms_log2();
+        let own = match self.moment.take() {
+            Some(moment) => {
+                // The mean of N gradients whose noise is independent is sqrt(N) smaller than each: they must still fit.
+                let doublings = communicator.world().size().next_power_of_two().trailing_zeros();
+                rms_log2 =
+                    rms_log2.saturating_sub_unsigned(u8::try_from(doublings.div_ceil(2)).unwrap_or(16));
+                moment
+            }
+            None => scale::Moment::of(gradient),
+        };
         let expected = vec![scale::BYTES as u64; self.layout.world_size()];
         let operation = Operation { step: step.get(), tag: SCALE };
         let all = communicator.all_gather(operation, Bytes::copy_from_slice(&own.encode()), &expected)?;
@@ -87,7 +112,7 @@ impl Packets {
             scale::Moment::decode(bytes).map_err(refuse)
         });
         let moments: Vec<scale::Moment> = moments.collect::<Result<_, _>>()?;
-        if let Some(agreed) = scale::agree(&moments) {
+        if let Some(agreed) = scale::agree(&moments, rms_log2) {
             self.codec.set_scale_log2(agreed);
             self.scaled = true;
         }

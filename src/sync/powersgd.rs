@@ -62,7 +62,7 @@ mod plan;
 mod shape;
 mod state;
 
-pub use config::Config;
+pub use config::{Config, ConfigError};
 pub(super) use exchange::PowerSgd;
 pub use shape::{Shape, ShapeError, table};
 pub use state::{State, StateError};

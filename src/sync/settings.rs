@@ -6,8 +6,9 @@
 
 use gradwire_transport::Rank;
 
+use super::scheme::SchemeId;
 use super::{Config, NonFinite, Scale, SyncError};
-use crate::codec::{CodecId, Parameter};
+use crate::codec::Parameter;
 use crate::optim;
 
 /// Bytes of the settings on the wire.
@@ -15,7 +16,7 @@ pub const BYTES: usize = 4 * FIELDS;
 
 const FIELDS: usize = 32;
 
-/// The method's own parameters, in the order of [`Method::parameters`](super::Method::parameters).
+/// The scheme's own parameters, in the order of [`Scheme::compared`](super::Scheme::compared).
 const PARAMETERS: usize = 5;
 
 /// Behind them: everything else.
@@ -45,8 +46,8 @@ const LAST: [Field; 6] = [
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     fields: [u32; FIELDS],
-    /// Names and values of the method's own parameters.
-    method: Vec<Parameter>,
+    /// Names and values of the scheme's own parameters.
+    own: Vec<Parameter>,
 }
 
 impl Settings {
@@ -55,14 +56,14 @@ impl Settings {
         let [low, high] = split(parameters as u64);
         fields[0] = low;
         fields[1] = high;
-        fields[2] = u32::from(u8::from(config.method.id()));
-        if let Some(scale_log2) = config.method.scale_log2() {
+        fields[2] = u32::from(u8::from(config.scheme.id()));
+        if let Some(scale_log2) = config.scheme.scale_log2() {
             let auto = config.scale == Scale::Auto;
             fields[3] = u32::from(auto);
             fields[4] = if auto { 0 } else { i32::from(scale_log2).cast_unsigned() };
         }
-        let method = config.method.parameters(&config.shapes);
-        for (field, parameter) in fields[PARAMETERS..REST].iter_mut().zip(&method) {
+        let own = config.scheme.compared(&config.shapes);
+        for (field, parameter) in fields[PARAMETERS..REST].iter_mut().zip(&own) {
             // Two's complement: the low word of a negative one, and any `u32`.
             [*field, _] = split(parameter.value.cast_unsigned());
         }
@@ -82,7 +83,7 @@ impl Settings {
                 rest[5] = adam.weight_decay.to_bits();
             }
         }
-        Self { fields, method }
+        Self { fields, own }
     }
 
     pub(super) fn encode(&self) -> [u8; BYTES] {
@@ -111,7 +112,7 @@ impl Settings {
         match index {
             0..PARAMETERS => FIRST[index],
             PARAMETERS..REST => {
-                let parameter = self.method.get(index - PARAMETERS);
+                let parameter = self.own.get(index - PARAMETERS);
                 parameter.map_or(RESERVED, |parameter| (parameter.name, signed as fn(u32) -> String))
             }
             _ => LAST.get(index - REST).copied().unwrap_or(RESERVED),
@@ -136,7 +137,7 @@ fn signed(bits: u32) -> String {
 }
 
 fn codec_name(byte: u32) -> String {
-    let id = u8::try_from(byte).ok().and_then(|byte| CodecId::try_from(byte).ok());
+    let id = u8::try_from(byte).ok().and_then(|byte| SchemeId::try_from(byte).ok());
     id.map_or_else(|| byte.to_string(), |id| id.to_string())
 }
 
@@ -164,13 +165,13 @@ mod tests {
         let sgd = optim::Config::Sgd(optim::Sgd::default());
         let cases = [
             (config(), 101, "rank 1 has parameters (low word) 101, ours is 100"),
-            (Config { method: Codec::F32.into(), ..config() }, 100, "rank 1 has codec f32, ours is loco"),
+            (Config { scheme: Codec::F32.into(), ..config() }, 100, "rank 1 has codec f32, ours is loco"),
             (
-                Config { method: loco(-3, 205).into(), ..config() },
+                Config { scheme: loco(-3, 205).into(), ..config() },
                 100,
                 "rank 1 has scale_log2 -3, ours is 19",
             ),
-            (Config { method: loco(19, 240).into(), ..config() }, 100, "rank 1 has decay 240, ours is 205"),
+            (Config { scheme: loco(19, 240).into(), ..config() }, 100, "rank 1 has decay 240, ours is 205"),
             (Config { optimizer: sgd, ..config() }, 100, "rank 1 has optimizer 1, ours is 2"),
         ];
         for (config, parameters, message) in cases {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::Shape;
-use crate::codec::{CodecId, ConfigError, Parameter};
+use crate::codec::Parameter;
 
 /// PowerSGD's parameters, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,20 @@ pub struct Config {
     pub seed: u32,
     /// A matrix is compressed if its factors have fewer elements than it has, divided by this, 1..=255. Default 2.
     pub min_compression: u8,
+}
+
+/// A parameter out of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {value}, powersgd takes {least} to {most}")]
+pub struct ConfigError {
+    /// Which.
+    pub name: &'static str,
+    /// The refused value.
+    pub value: u8,
+    /// The least that is taken.
+    pub least: u8,
+    /// The most that is taken.
+    pub most: u8,
 }
 
 impl Default for Config {
@@ -32,11 +46,40 @@ impl Config {
     ///
     /// The first parameter that is out of its range, with its value and the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let check = |name, value: u8, least: u8, most: u8| {
-            ConfigError::check_range(CodecId::PowerSgd, name, value, least.into()..=most.into())
-        };
-        check("low_rank", self.low_rank, *Self::LOW_RANK.start(), *Self::LOW_RANK.end())?;
-        check("min_compression", self.min_compression, 1, u8::MAX)
+        let parts = [
+            ("low_rank", self.low_rank, Self::LOW_RANK),
+            ("min_compression", self.min_compression, 1..=u8::MAX),
+        ];
+        for (name, value, range) in parts {
+            if !range.contains(&value) {
+                return Err(ConfigError { name, value, least: *range.start(), most: *range.end() });
+            }
+        }
+        Ok(())
+    }
+
+    /// All parameters, by their names.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        vec![
+            Parameter { name: "low_rank", value: self.low_rank.into() },
+            Parameter { name: "seed", value: self.seed.into() },
+            Parameter { name: "min_compression", value: self.min_compression.into() },
+        ]
+    }
+
+    /// Sets the parameter of this name among [`Self::parameters`]; false if there is none, or it cannot hold `value`.
+    /// Ranges are for [`Self::validate`].
+    pub fn set_parameter(&mut self, name: &str, value: i64) -> bool {
+        fn set<T: TryFrom<i64>>(field: &mut T, value: i64) -> bool {
+            T::try_from(value).map(|value| *field = value).is_ok()
+        }
+        match name {
+            "low_rank" => set(&mut self.low_rank, value),
+            "seed" => set(&mut self.seed, value),
+            "min_compression" => set(&mut self.min_compression, value),
+            _ => false,
+        }
     }
 
     /// Whether a matrix of this shape travels as factors.
@@ -48,15 +91,13 @@ impl Config {
         factors * wide(self.min_compression.into()) < wide(shape.rows).saturating_mul(wide(shape.columns))
     }
 
-    pub(in crate::sync) fn parameters(&self, shapes: &[Shape]) -> Vec<Parameter> {
-        let parameter = |name, value: u32| Parameter { name, value: value.into() };
-        vec![
-            parameter("low_rank", self.low_rank.into()),
-            parameter("seed of the first factors", self.seed),
-            parameter("min_compression", self.min_compression.into()),
-            parameter("number of tensor shapes", u32::try_from(shapes.len()).unwrap_or(u32::MAX)),
-            parameter("digest of the tensor shapes", digest(shapes)),
-        ]
+    /// What ranks compare before the first step.
+    pub(in crate::sync) fn compared(&self, shapes: &[Shape]) -> Vec<Parameter> {
+        let mut all = self.parameters();
+        let count = u32::try_from(shapes.len()).unwrap_or(u32::MAX);
+        all.push(Parameter { name: "number of tensor shapes", value: count.into() });
+        all.push(Parameter { name: "digest of the tensor shapes", value: digest(shapes).into() });
+        all
     }
 }
 

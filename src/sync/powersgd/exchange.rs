@@ -13,6 +13,7 @@ use crate::codec::{CHUNK, Gradient, Stats, cast};
 use crate::shard::ShardLayout;
 use crate::sync::exchange::Turn;
 use crate::sync::packet::{Form, HEADER_BYTES, Header, PacketError, write_words};
+use crate::sync::scheme::SchemeId;
 use crate::sync::{FIRST_FACTOR, GRADIENT, SECOND_FACTOR, SECOND_SHARES, SyncError, bytes_to_peers, headers};
 
 /// One rank's side.
@@ -220,7 +221,7 @@ impl PowerSgd {
 
 /// A message of the first round.
 fn form(words: usize) -> Form {
-    Form { codec: crate::codec::CodecId::PowerSgd, scale_log2: 0, elements: words as u64, words }
+    Form { codec: SchemeId::PowerSgd, scale_log2: 0, elements: words as u64, words }
 }
 
 /// Appends the f32 bits of `range`; returns how many are not finite.
