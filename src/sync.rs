@@ -9,6 +9,9 @@
 //! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
 //! 5. *gather*: all-gather of the parameters as f32.
 //!
+//! Some optimizers ask for momenta instead of gradients, or for gradients as f32 in some steps ([`optim::Exchanged`]): then
+//! that is what step 1 encodes.
+//!
 //! **Wire layout.** Step 2 sends packets ([`packet`]), step 5 bare little-endian f32. Before the first
 //! step the ranks compare their settings ([`settings`]) and, where asked, agree on the codec's scale ([`scale`]).
 //!
@@ -18,9 +21,12 @@
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds.
 
+mod checkpoint;
 mod config;
 mod engine;
 mod error;
+mod momentum;
+mod norms;
 pub mod packet;
 mod report;
 pub mod scale;
@@ -29,6 +35,7 @@ pub mod settings;
 use bytes::Bytes;
 use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
 
+pub use checkpoint::Checkpoint;
 pub use config::{Config, NonFinite, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
@@ -38,6 +45,8 @@ use crate::codec::{AverageError, Codec, Gradient, Step};
 use crate::optim;
 use crate::shard::ShardLayout;
 use engine::Engine;
+use momentum::Momentum;
+use optim::{Exchanged, Tensors};
 use report::Stopwatch;
 
 /// Collectives of one step, in their order.
@@ -47,6 +56,8 @@ const GRADIENT: Tag = Tag(2);
 const REFUSED: Tag = Tag(3);
 const PARAMETERS: Tag = Tag(4);
 const FINISH: Tag = Tag(5);
+const NORMS: Tag = Tag(6);
+const RESTORED: Tag = Tag(7);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
@@ -56,7 +67,11 @@ pub struct Synchronizer {
     engine: Engine,
     codec: Codec,
     nonfinite: NonFinite,
+    optimizer_config: optim::Config,
     optimizer: optim::State,
+    tensors: Tensors,
+    /// What is kept of gradients where momenta travel.
+    momentum: Option<Momentum>,
     /// Parameters of the own shard, in f32.
     master: Vec<f32>,
     /// Weighted mean gradient of the own shard.
@@ -93,16 +108,20 @@ impl Synchronizer {
                 ShardLayout::new(parameters.len(), world.size() as usize, config.codec.unit().elements);
             let shard = layout.range(world.rank().index());
             let engine = Engine::new(&config.backend, &config.codec, layout, world.rank().index())?;
-            Ok((layout, shard, engine))
+            let momentum = Momentum::new(&config.optimizer, layout, world.rank().index())?;
+            Ok((layout, shard, engine, momentum))
         });
         match made {
-            Ok((layout, shard, engine)) => Ok(Self {
+            Ok((layout, shard, engine, momentum)) => Ok(Self {
                 own: world.rank().index(),
                 layout,
                 engine,
                 codec: config.codec,
                 nonfinite: config.nonfinite,
-                optimizer: config.optimizer.state(shard.len()),
+                optimizer_config: config.optimizer,
+                optimizer: config.optimizer.shard_state(&config.tensors(parameters.len()), shard.clone()),
+                tensors: config.tensors(parameters.len()),
+                momentum,
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
@@ -119,6 +138,10 @@ impl Synchronizer {
     fn check(communicator: &mut Communicator, config: &Config, parameters: &[f32]) -> Result<(), SyncError> {
         if parameters.is_empty() {
             return Err(SyncError::Empty);
+        }
+        let tensors = config.tensors(parameters.len()).elements();
+        if tensors != parameters.len() {
+            return Err(SyncError::Tensors { given: tensors, expected: parameters.len() });
         }
         config.optimizer.validate()?;
         config.codec.validate()?;
@@ -192,12 +215,19 @@ impl Synchronizer {
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
-        if !self.scaled {
-            self.agree_on_scale(step, gradient)?;
+        let exchanged = self.optimizer.exchanged();
+        report.exchanged = exchanged;
+        if let Some(momentum) = &mut self.momentum {
+            momentum.prepare(gradient);
+            watch.lap(&mut report.seconds.encode);
+        }
+        if !self.scaled && exchanged != Exchanged::ExactGradient {
+            self.agree_on_scale(step, exchanged, gradient)?;
             watch.lap(&mut report.seconds.exchange);
         }
+        let codec = if exchanged == Exchanged::ExactGradient { Codec::F32 } else { self.codec };
 
-        let outgoing = self.encode(step, gradient, samples)?;
+        let outgoing = self.encode(step, &codec, exchanged, gradient, samples)?;
         watch.lap(&mut report.seconds.encode);
 
         let expected = vec![outgoing[self.own].len() as u64; outgoing.len()];
@@ -206,13 +236,13 @@ impl Synchronizer {
         let received = self.communicator.all_to_all(operation, outgoing, &expected)?;
         watch.lap(&mut report.seconds.exchange);
 
-        let headers = self.headers(step, &received)?;
+        let headers = self.headers(step, codec, &received)?;
         for (rank, header) in headers.iter().enumerate() {
             report.nonfinite[rank] = header.nonfinite;
             report.saturated[rank] = header.saturated;
         }
-        report.scale_log2 = self.scale_log2();
-        report.reset = self.codec.is_reset(step);
+        report.scale_log2 = codec.scale_log2().filter(|_| self.scaled);
+        report.reset = codec.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
         if let Err(error) = self.judge(&report, &weights) {
@@ -221,9 +251,21 @@ impl Synchronizer {
         }
 
         if !report.skipped {
-            self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
+            momentum::engine(self.momentum.as_mut(), exchanged, &mut self.engine).average(
+                &codec,
+                &received,
+                &weights,
+                &mut self.mean,
+            )?;
+            if let Some(momentum) = &mut self.momentum {
+                momentum.commit();
+            }
             watch.lap(&mut report.seconds.average);
-            self.optimizer.step(learning_rate, &self.mean, &mut self.master);
+            if self.optimizer.looks_at_tensors() {
+                self.step_by_tensors(step, learning_rate)?;
+            } else {
+                self.optimizer.step(learning_rate, &self.mean, &mut self.master);
+            }
             watch.lap(&mut report.seconds.optimizer);
             report.parameter_packet_bytes = self.gather(step, parameters)?;
             watch.lap(&mut report.seconds.gather);
@@ -232,6 +274,87 @@ impl Synchronizer {
         report.frame_bytes = after.frame_bytes_sent - before.frame_bytes_sent;
         report.udp_bytes = after.udp_bytes_sent - before.udp_bytes_sent;
         Ok(report)
+    }
+
+    /// Everything of this rank that the next step depends on, but for the parameters of other shards, which every rank gave
+    /// back in the last step.
+    ///
+    /// # Errors
+    ///
+    /// If a device can't be read.
+    pub fn checkpoint(&mut self) -> Result<Checkpoint, SyncError> {
+        let [codec_state, mean_state] = self.engine.state()?;
+        let world = self.world();
+        Ok(Checkpoint {
+            world_size: world.size(),
+            rank: world.rank().0,
+            elements: self.layout.elements() as u64,
+            codec: self.codec.id().into(),
+            next_step: self.next.get(),
+            scale_log2: self.scale_log2(),
+            codec_state,
+            mean_state,
+            momentum: self.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
+            parameters: self.master.clone(),
+            optimizer: self.optimizer.save(&self.optimizer_config),
+        })
+    }
+
+    /// Goes on from `checkpoint`, which this rank took in a run of the same settings and world size: all ranks call this,
+    /// with checkpoints that they took after the same step. The next step then gives the bits that it would have given in that run.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError::Restore`] if the checkpoint does not fit, [`SyncError::Settings`] if another rank's is of another
+    /// step; a failed exchange. All of them end the exchange on all ranks.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        let result = self.restore_inner(checkpoint);
+        if let Err(error) = &result {
+            give_up(&mut self.communicator, error);
+        }
+        result
+    }
+
+    fn restore_inner(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        checkpoint.check(&self.checkpoint()?)?;
+        self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer)?;
+        self.engine.set_state(&checkpoint.codec_state, &checkpoint.mean_state)?;
+        if let Some(momentum) = &mut self.momentum {
+            momentum.set_own(&checkpoint.momentum);
+        }
+        self.master.copy_from_slice(&checkpoint.parameters);
+        if let Some(scale_log2) = checkpoint.scale_log2 {
+            self.codec.set_scale_log2(scale_log2);
+            self.scaled = true;
+        }
+        self.codec.validate()?;
+        self.next = Step::new(checkpoint.next_step).unwrap_or(Step::FIRST);
+        self.compare_checkpoints(checkpoint)
+    }
+
+    /// Whether all ranks go on from the same step.
+    fn compare_checkpoints(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        let ours = checkpoint.common();
+        let own: Bytes = ours.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let expected = vec![own.len() as u64; self.layout.world_size()];
+        let operation = Operation { step: 0, tag: RESTORED };
+        let all = self.communicator.all_gather(operation, own, &expected)?;
+        for (rank, bytes) in self.world().ranks().zip(&all) {
+            let theirs = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            for ((name, theirs), ours) in
+                ["step of the checkpoint", "scale of the checkpoint"].into_iter().zip(theirs).zip(ours)
+            {
+                if theirs != ours {
+                    return Err(SyncError::Settings {
+                        rank,
+                        name,
+                        theirs: theirs.to_string(),
+                        ours: ours.to_string(),
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Ends the run: waits until every rank is here, then closes without losing a byte. Returns what was carried.
@@ -276,8 +399,13 @@ impl Synchronizer {
         }
     }
 
-    fn agree_on_scale(&mut self, step: Step, gradient: Gradient<'_>) -> Result<(), SyncError> {
-        let own = scale::Moment::of(gradient);
+    fn agree_on_scale(
+        &mut self,
+        step: Step,
+        exchanged: Exchanged,
+        gradient: Gradient<'_>,
+    ) -> Result<(), SyncError> {
+        let own = scale::Moment::of(momentum::payload(self.momentum.as_ref(), exchanged, gradient));
         let expected = vec![scale::BYTES as u64; self.layout.world_size()];
         let operation = Operation { step: step.get(), tag: SCALE };
         let all =
@@ -295,31 +423,68 @@ impl Synchronizer {
     }
 
     /// One packet per owner.
-    fn encode(&mut self, step: Step, gradient: Gradient<'_>, samples: u32) -> Result<Vec<Bytes>, SyncError> {
-        let stats = self.engine.encode(&self.codec, step, gradient)?;
+    fn encode(
+        &mut self,
+        step: Step,
+        codec: &Codec,
+        exchanged: Exchanged,
+        gradient: Gradient<'_>,
+        samples: u32,
+    ) -> Result<Vec<Bytes>, SyncError> {
+        let (engine, stats) = match (&mut self.momentum, exchanged) {
+            (Some(momentum), Exchanged::ExactGradient) => momentum.encode_exact(step, gradient)?,
+            (momentum, _) => {
+                let payload = momentum::payload(momentum.as_ref(), exchanged, gradient);
+                let stats = self.engine.encode(codec, step, payload)?;
+                (&self.engine, stats)
+            }
+        };
         let packets = self.layout.ranges().map(|range| {
             let header = packet::Header {
-                codec: self.codec,
+                codec: *codec,
                 elements: range.len() as u64,
                 samples,
                 nonfinite: stats.nonfinite,
                 saturated: stats.saturated,
             };
-            header.packet(self.engine.packet(&self.codec, &range))
+            header.packet(engine.packet(codec, &range))
         });
         Ok(packets.collect())
     }
 
-    fn headers(&self, step: Step, received: &[Bytes]) -> Result<Vec<packet::Header>, SyncError> {
+    fn headers(
+        &self,
+        step: Step,
+        codec: Codec,
+        received: &[Bytes],
+    ) -> Result<Vec<packet::Header>, SyncError> {
         let elements = self.layout.range(self.own).len();
         let parsed = self.world().ranks().zip(received).map(|(rank, bytes)| {
-            packet::Header::decode(bytes, self.codec, elements).map_err(|source| SyncError::Packet {
+            packet::Header::decode(bytes, codec, elements).map_err(|source| SyncError::Packet {
                 rank,
                 step: step.get(),
                 source,
             })
         });
         parsed.collect()
+    }
+
+    /// The optimizer's step, between whose halves every owner tells the others of its parts of tensors.
+    fn step_by_tensors(&mut self, step: Step, learning_rate: f32) -> Result<(), SyncError> {
+        let values = |range| self.optimizer.partials_of(&range);
+        let counts: Vec<usize> = self.layout.ranges().map(values).collect();
+        let own = self.optimizer.partials(&self.mean, &self.master);
+        let expected: Vec<u64> = counts.iter().map(|count| 8 * *count as u64).collect();
+        let operation = Operation { step: step.get(), tag: NORMS };
+        let all = self.communicator.all_gather(operation, norms::encode(&own.values), &expected)?;
+        let shards = self.layout.ranges().zip(counts);
+        let partials = self.world().ranks().zip(shards).zip(&all).map(|((rank, (range, count)), bytes)| {
+            let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
+            norms::decode(bytes, self.tensors.within(&range), count).map_err(refuse)
+        });
+        let partials: Vec<optim::Partials> = partials.collect::<Result<_, _>>()?;
+        self.optimizer.apply(learning_rate, &partials, &mut self.master);
+        Ok(())
     }
 
     /// Returns the bytes sent.

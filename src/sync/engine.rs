@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 use super::SyncError;
 use super::packet::read_words;
+#[cfg(feature = "gpu")]
+use crate::codec::loco;
 use crate::codec::{Codec, Gradient, Stats, Step};
 #[cfg(feature = "gpu")]
 use crate::gpu::{self, Gpu};
@@ -87,6 +89,37 @@ impl Engine {
                 }
                 _ => Ok(codec.encode(step, gradient, &mut [], &mut self.words)),
             },
+        }
+    }
+
+    /// Copies of the codec's state: the encoder's of the whole gradient, and the owner's of its shard.
+    pub(super) fn state(&self) -> Result<[Vec<u32>; 2], SyncError> {
+        match &self.place {
+            Place::Cpu { state, mean_state } => Ok([state.clone(), mean_state.clone()]),
+            #[cfg(feature = "gpu")]
+            Place::Gpu { encode, .. } => {
+                let residual = encode.residual()?;
+                let mut state =
+                    vec![0; loco::UNIT.state_words * residual.len().div_ceil(loco::UNIT.elements)];
+                bytemuck::cast_slice_mut(&mut state)[..residual.len()].copy_from_slice(&residual);
+                Ok([state, Vec::new()])
+            }
+        }
+    }
+
+    /// Goes on from copies of the same lengths.
+    pub(super) fn set_state(&mut self, encoder: &[u32], owner: &[u32]) -> Result<(), SyncError> {
+        match &mut self.place {
+            Place::Cpu { state, mean_state } => {
+                state.copy_from_slice(encoder);
+                mean_state.copy_from_slice(owner);
+                Ok(())
+            }
+            #[cfg(feature = "gpu")]
+            Place::Gpu { encode, .. } => {
+                let elements = encode.elements();
+                Ok(encode.set_residual(&bytemuck::cast_slice(encoder)[..elements])?)
+            }
         }
     }
 

@@ -83,6 +83,12 @@ pub enum PacketError {
         /// What was there.
         found: u16,
     },
+    /// A number of a tensor that no shard has (see [`crate::optim::Partials`]).
+    #[error("a norm or factor of {found}, must be finite and not negative")]
+    Norm {
+        /// What was there.
+        found: f64,
+    },
     /// A moment that no gradient has (see [`super::scale`]).
     #[error("a sum of squares of {found}, must be finite and not negative")]
     Moment {
