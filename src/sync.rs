@@ -78,6 +78,8 @@ pub struct Synchronizer {
     mean: Vec<f32>,
     /// The step that comes next.
     next: Step,
+    /// True if the scale is agreed on by all ranks.
+    automatic: bool,
     /// False while the scale is still to be agreed on.
     scaled: bool,
 }
@@ -97,8 +99,8 @@ impl Synchronizer {
         mut config: Config,
         parameters: &[f32],
     ) -> Result<Self, SyncError> {
-        let scaled = config.scale == Scale::Fixed || config.codec.scale_log2().is_none();
-        if !scaled {
+        let automatic = config.scale == Scale::Auto && config.codec.scale_log2().is_some();
+        if automatic {
             // Not compared between ranks, but in every packet for as long as all gradients are zero.
             config.codec.set_scale_log2(0);
         }
@@ -125,7 +127,8 @@ impl Synchronizer {
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
-                scaled,
+                automatic,
+                scaled: !automatic,
                 communicator,
             }),
             Err(error) => {
@@ -276,87 +279,6 @@ impl Synchronizer {
         Ok(report)
     }
 
-    /// Everything of this rank that the next step depends on, but for the parameters of other shards, which every rank gave
-    /// back in the last step.
-    ///
-    /// # Errors
-    ///
-    /// If a device can't be read.
-    pub fn checkpoint(&mut self) -> Result<Checkpoint, SyncError> {
-        let [codec_state, mean_state] = self.engine.state()?;
-        let world = self.world();
-        Ok(Checkpoint {
-            world_size: world.size(),
-            rank: world.rank().0,
-            elements: self.layout.elements() as u64,
-            codec: self.codec.id().into(),
-            next_step: self.next.get(),
-            scale_log2: self.scale_log2(),
-            codec_state,
-            mean_state,
-            momentum: self.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
-            parameters: self.master.clone(),
-            optimizer: self.optimizer.save(&self.optimizer_config),
-        })
-    }
-
-    /// Goes on from `checkpoint`, which this rank took in a run of the same settings and world size: all ranks call this,
-    /// with checkpoints that they took after the same step. The next step then gives the bits that it would have given in that run.
-    ///
-    /// # Errors
-    ///
-    /// [`SyncError::Restore`] if the checkpoint does not fit, [`SyncError::Settings`] if another rank's is of another
-    /// step; a failed exchange. All of them end the exchange on all ranks.
-    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
-        let result = self.restore_inner(checkpoint);
-        if let Err(error) = &result {
-            give_up(&mut self.communicator, error);
-        }
-        result
-    }
-
-    fn restore_inner(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
-        checkpoint.check(&self.checkpoint()?)?;
-        self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer)?;
-        self.engine.set_state(&checkpoint.codec_state, &checkpoint.mean_state)?;
-        if let Some(momentum) = &mut self.momentum {
-            momentum.set_own(&checkpoint.momentum);
-        }
-        self.master.copy_from_slice(&checkpoint.parameters);
-        if let Some(scale_log2) = checkpoint.scale_log2 {
-            self.codec.set_scale_log2(scale_log2);
-            self.scaled = true;
-        }
-        self.codec.validate()?;
-        self.next = Step::new(checkpoint.next_step).unwrap_or(Step::FIRST);
-        self.compare_checkpoints(checkpoint)
-    }
-
-    /// Whether all ranks go on from the same step.
-    fn compare_checkpoints(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
-        let ours = checkpoint.common();
-        let own: Bytes = ours.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let expected = vec![own.len() as u64; self.layout.world_size()];
-        let operation = Operation { step: 0, tag: RESTORED };
-        let all = self.communicator.all_gather(operation, own, &expected)?;
-        for (rank, bytes) in self.world().ranks().zip(&all) {
-            let theirs = bytes.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
-            for ((name, theirs), ours) in
-                ["step of the checkpoint", "scale of the checkpoint"].into_iter().zip(theirs).zip(ours)
-            {
-                if theirs != ours {
-                    return Err(SyncError::Settings {
-                        rank,
-                        name,
-                        theirs: theirs.to_string(),
-                        ours: ours.to_string(),
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Ends the run: waits until every rank is here, then closes without losing a byte. Returns what was carried.
     ///
     /// # Errors
@@ -467,24 +389,6 @@ impl Synchronizer {
             })
         });
         parsed.collect()
-    }
-
-    /// The optimizer's step, between whose halves every owner tells the others of its parts of tensors.
-    fn step_by_tensors(&mut self, step: Step, learning_rate: f32) -> Result<(), SyncError> {
-        let values = |range| self.optimizer.partials_of(&range);
-        let counts: Vec<usize> = self.layout.ranges().map(values).collect();
-        let own = self.optimizer.partials(&self.mean, &self.master);
-        let expected: Vec<u64> = counts.iter().map(|count| 8 * *count as u64).collect();
-        let operation = Operation { step: step.get(), tag: NORMS };
-        let all = self.communicator.all_gather(operation, norms::encode(&own.values), &expected)?;
-        let shards = self.layout.ranges().zip(counts);
-        let partials = self.world().ranks().zip(shards).zip(&all).map(|((rank, (range, count)), bytes)| {
-            let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
-            norms::decode(bytes, self.tensors.within(&range), count).map_err(refuse)
-        });
-        let partials: Vec<optim::Partials> = partials.collect::<Result<_, _>>()?;
-        self.optimizer.apply(learning_rate, &partials, &mut self.master);
-        Ok(())
     }
 
     /// Returns the bytes sent.

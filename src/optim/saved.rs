@@ -31,16 +31,20 @@ pub struct RestoreError {
     /// What does not fit.
     pub what: &'static str,
     /// What the checkpoint says.
-    pub found: u64,
+    pub found: i64,
     /// What is needed.
-    pub expected: u64,
+    pub expected: i64,
 }
 
 impl RestoreError {
     /// Whether `found` is `expected`; else the error that says so.
-    pub(crate) fn check(what: &'static str, found: usize, expected: usize) -> Result<(), Self> {
-        let (found, expected) = (found as u64, expected as u64);
+    pub(crate) fn check(what: &'static str, found: i64, expected: i64) -> Result<(), Self> {
         if found == expected { Ok(()) } else { Err(Self { what, found, expected }) }
+    }
+
+    /// Of two lengths.
+    pub(crate) fn check_length(what: &'static str, found: usize, expected: usize) -> Result<(), Self> {
+        Self::check(what, found as i64, expected as i64)
     }
 }
 
@@ -81,13 +85,17 @@ impl State {
     ///
     /// [`RestoreError`] if it is of another optimizer or of another shard; the state is then as before.
     pub fn restore(&mut self, config: &Config, saved: &Saved) -> Result<(), RestoreError> {
-        RestoreError::check("optimizer", saved.optimizer as usize, config.id() as usize)?;
+        RestoreError::check("optimizer", saved.optimizer.into(), config.id().into())?;
         let parts = self.parts();
-        RestoreError::check("number of optimizer counters", saved.counters.len(), parts.counters.len())?;
-        RestoreError::check("number of optimizer scalars", saved.scalars.len(), parts.scalars.len())?;
-        RestoreError::check("number of optimizer vectors", saved.vectors.len(), parts.vectors.len())?;
+        RestoreError::check_length(
+            "number of optimizer counters",
+            saved.counters.len(),
+            parts.counters.len(),
+        )?;
+        RestoreError::check_length("number of optimizer scalars", saved.scalars.len(), parts.scalars.len())?;
+        RestoreError::check_length("number of optimizer vectors", saved.vectors.len(), parts.vectors.len())?;
         for vector in &saved.vectors {
-            RestoreError::check("length of an optimizer vector", vector.len(), parts.elements)?;
+            RestoreError::check_length("length of an optimizer vector", vector.len(), parts.elements)?;
         }
         for (counter, saved) in parts.counters.into_iter().zip(&saved.counters) {
             *counter = *saved;

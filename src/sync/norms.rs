@@ -5,21 +5,40 @@
 //! rank order, so that all have the same numbers to the bit.
 
 use bytes::Bytes;
+use gradwire_transport::Operation;
 
 use super::packet::PacketError;
+use super::{SyncError, Synchronizer};
+use crate::codec::Step;
 use crate::optim::Partials;
 
+impl Synchronizer {
+    /// The optimizer's step, between whose halves every owner tells the others of its parts of tensors.
+    pub(super) fn step_by_tensors(&mut self, step: Step, learning_rate: f32) -> Result<(), SyncError> {
+        let counts: Vec<usize> =
+            self.layout.ranges().map(|range| self.optimizer.partials_of(&range)).collect();
+        let own = self.optimizer.partials(&self.mean, &self.master);
+        let expected: Vec<u64> = counts.iter().map(|count| 8 * *count as u64).collect();
+        let operation = Operation { step: step.get(), tag: super::NORMS };
+        let all = self.communicator.all_gather(operation, encode(&own.values), &expected)?;
+        let shards = self.layout.ranges().zip(counts);
+        let partials = self.world().ranks().zip(shards).zip(&all).map(|((rank, (range, count)), bytes)| {
+            let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
+            decode(bytes, self.tensors.within(&range), count).map_err(refuse)
+        });
+        let partials: Vec<Partials> = partials.collect::<Result<_, _>>()?;
+        self.optimizer.apply(learning_rate, &partials, &mut self.master);
+        Ok(())
+    }
+}
+
 /// `values` as they travel.
-pub(super) fn encode(values: &[f64]) -> Bytes {
+fn encode(values: &[f64]) -> Bytes {
     values.iter().flat_map(|value| value.to_bits().to_le_bytes()).collect()
 }
 
 /// The `values` of the owner whose shard has parts of `tensors`.
-pub(super) fn decode(
-    bytes: &[u8],
-    tensors: std::ops::Range<usize>,
-    values: usize,
-) -> Result<Partials, PacketError> {
+fn decode(bytes: &[u8], tensors: std::ops::Range<usize>, values: usize) -> Result<Partials, PacketError> {
     let (words, []) = bytes.as_chunks::<8>() else {
         return Err(PacketError::Length { have: bytes.len(), need: 8 * values });
     };
