@@ -1,15 +1,16 @@
 //! Synchronised steps over the in-process mesh, against a reference that knows neither shards nor ranks.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+#[path = "common/fleet.rs"]
+mod fleet;
 #[path = "common/random.rs"]
 mod random;
 
-use std::thread;
-
+use fleet::fleet;
 use gradwire::codec::{Codec, Step, loco};
 use gradwire::optim;
 use gradwire::sync::{Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
-use gradwire::transport::{Communicator, Limits, Rank, memory};
+use gradwire::transport::Rank;
 use random::Random;
 
 const SEED: u64 = 0x6772_6164_7769_7265;
@@ -43,20 +44,6 @@ fn config(codec: Codec) -> Config {
 
 fn automatic() -> Config {
     Config { scale: Scale::Auto, ..config(fixed()) }
-}
-
-/// Runs `rank` once per rank, each on a thread with its communicator; results in rank order.
-fn fleet<T: Send>(world_size: u32, rank: impl Fn(u32, Communicator) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let rank = &rank;
-        let threads: Vec<_> = (0..)
-            .zip(memory::mesh(world_size, 0))
-            .map(|(r, mesh)| {
-                scope.spawn(move || rank(r, Communicator::new(Box::new(mesh), Limits::default())))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
 }
 
 /// `steps` steps on every rank; the last parameters' bits and all reports, by rank.
