@@ -3,7 +3,7 @@
 //! Every codec is a module with `encode` (gradient and state into a packet) and `average` (the packets of
 //! all ranks and their sample counts into the mean). Both work on slices and know no rank, device or clock.
 //! A WGSL kernel of the same name gives the same bits; there is no tolerance anywhere. [`Codec`] is any of
-//! them with its parameters.
+//! them with its parameters; what it asks of each is the trait [`Method`].
 //!
 //! | codec | packet | state | module |
 //! |---|---|---|---|
@@ -18,10 +18,12 @@ pub mod fixed;
 mod gradient;
 mod id;
 pub mod loco;
+mod method;
 mod step;
 
-pub use any::{Codec, Parameter, Unit};
+pub use any::{Codec, Parameter, ParseCodecError, Unit};
 pub use error::{AverageError, ConfigError, WEIGHTED_SUM_LIMIT};
 pub use gradient::{CHUNK, Gradient, Input, widen_f16};
 pub use id::{CodecId, UnknownCodec};
+pub use method::Method;
 pub use step::{Stats, Step};

@@ -54,9 +54,10 @@ const SETTINGS: Tag = Tag(0);
 const SCALE: Tag = Tag(1);
 const GRADIENT: Tag = Tag(2);
 const REFUSED: Tag = Tag(3);
-const PARAMETERS: Tag = Tag(4);
-const FINISH: Tag = Tag(5);
-const NORMS: Tag = Tag(6);
+const NORMS: Tag = Tag(4);
+const PARAMETERS: Tag = Tag(5);
+const FINISH: Tag = Tag(6);
+/// After [`SETTINGS`], in step 0.
 const RESTORED: Tag = Tag(7);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
@@ -82,6 +83,11 @@ pub struct Synchronizer {
     automatic: bool,
     /// False while the scale is still to be agreed on.
     scaled: bool,
+    /// Whether the scale is agreed on anew before every step.
+    rescales: bool,
+    /// Of the own shard's mean gradient in the step before; `None` in the first step and after one that was not taken,
+    /// on every rank alike.
+    moment: Option<scale::Moment>,
 }
 
 impl Synchronizer {
@@ -129,6 +135,8 @@ impl Synchronizer {
                 next: Step::FIRST,
                 automatic,
                 scaled: !automatic,
+                rescales: automatic && config.codec.rescales(),
+                moment: None,
                 communicator,
             }),
             Err(error) => {
@@ -224,11 +232,12 @@ impl Synchronizer {
             momentum.prepare(gradient);
             watch.lap(&mut report.seconds.encode);
         }
-        if !self.scaled && exchanged != Exchanged::ExactGradient {
+        let exact = exchanged == Exchanged::ExactGradient;
+        if (!self.scaled || self.rescales) && !exact {
             self.agree_on_scale(step, exchanged, gradient)?;
             watch.lap(&mut report.seconds.exchange);
         }
-        let codec = if exchanged == Exchanged::ExactGradient { Codec::F32 } else { self.codec };
+        let codec = if exact { Codec::F32 } else { self.codec };
 
         let outgoing = self.encode(step, &codec, exchanged, gradient, samples)?;
         watch.lap(&mut report.seconds.encode);
@@ -248,6 +257,10 @@ impl Synchronizer {
         report.reset = codec.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
+        if report.skipped && !exact && self.engine.follows_packets() {
+            // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
+            self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
+        }
         if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
             return Err(error);
@@ -260,6 +273,8 @@ impl Synchronizer {
                 &weights,
                 &mut self.mean,
             )?;
+            // The mean of gradients says nothing of momenta.
+            self.moment = (self.rescales && !exact).then(|| scale::Moment::of((&self.mean).into()));
             if let Some(momentum) = &mut self.momentum {
                 momentum.commit();
             }
@@ -327,7 +342,17 @@ impl Synchronizer {
         exchanged: Exchanged,
         gradient: Gradient<'_>,
     ) -> Result<(), SyncError> {
-        let own = scale::Moment::of(momentum::payload(self.momentum.as_ref(), exchanged, gradient));
+        let mut rms_log2 = self.codec.rms_log2();
+        let own = match self.moment.take() {
+            Some(moment) => {
+                // The mean of N gradients whose noise is independent is sqrt(N) smaller than each: they must still fit.
+                let doublings = self.world().size().next_power_of_two().trailing_zeros();
+                rms_log2 =
+                    rms_log2.saturating_sub_unsigned(u8::try_from(doublings.div_ceil(2)).unwrap_or(16));
+                moment
+            }
+            None => scale::Moment::of(momentum::payload(self.momentum.as_ref(), exchanged, gradient)),
+        };
         let expected = vec![scale::BYTES as u64; self.layout.world_size()];
         let operation = Operation { step: step.get(), tag: SCALE };
         let all =
@@ -337,7 +362,7 @@ impl Synchronizer {
             scale::Moment::decode(bytes).map_err(refuse)
         });
         let moments: Vec<scale::Moment> = moments.collect::<Result<_, _>>()?;
-        if let Some(agreed) = scale::agree(&moments) {
+        if let Some(agreed) = scale::agree(&moments, rms_log2) {
             self.codec.set_scale_log2(agreed);
             self.scaled = true;
         }

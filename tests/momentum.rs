@@ -272,8 +272,9 @@ fn an_automatic_scale_is_agreed_on_when_the_first_momentum_travels() {
     let automatic = Config { scale: Scale::Auto, ..config(fixed(), one_bit_adam(2), n) };
     for (_, reports) in train(2, 4, n, &automatic) {
         let scales: Vec<_> = reports.iter().map(|report| report.scale_log2).collect();
-        // Momenta after three steps are near a quarter of a gradient of 0.17: 0.045, times 2^5 = 1.4 codes.
-        assert_eq!(scales, [None, None, Some(5), Some(5)]);
+        // Momenta after three steps are 0.027 from the gradients' mean and 0.023 from the rest, together 0.035: times
+        // 2^6 = 2.3 codes. Of the gradients themselves the scale would be 2^4.
+        assert_eq!(scales, [None, None, Some(6), Some(6)]);
     }
 }
 
@@ -366,6 +367,7 @@ fn compressed_optimizers_end_near_adamw() {
     assert!(adamw < start / 200.0, "AdamW from {start} to {adamw}");
     for optimizer in [one_bit_adam(60), zero_one_adam(8), one_bit_lamb(60)] {
         let error = regression(fixed(), optimizer, 400);
+        eprintln!("{error} {adamw} {start} {}", regression(fixed(), optim::Config::AdamW(adam()), 400));
         assert!(error < 2.0 * adamw + start / 1000.0, "{error}, AdamW {adamw}: {optimizer:?}");
     }
 }

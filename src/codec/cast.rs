@@ -22,7 +22,7 @@
 //! `encode` reads and writes 4 bytes per element, `average` reads 4 per element and rank and writes 4.
 
 use super::fixed::is_finite;
-use super::{AverageError, CHUNK, Gradient, Stats, Unit};
+use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
 /// Elements that one pass over all packets handles: the f64 sums (4 KiB) stay in the first-level cache.
 const BLOCK: usize = 512;
@@ -85,6 +85,49 @@ pub fn average_f32(packets: &[&[u32]], weights: &[u32], mean: &mut [f32]) -> Res
         }
     }
     Ok(())
+}
+
+/// The codec `f32`, which has no parameters.
+pub(super) struct F32;
+
+impl Method for F32 {
+    fn id(&self) -> CodecId {
+        CodecId::F32
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn unit(&self) -> Unit {
+        F32_UNIT
+    }
+
+    fn packet_words(&self, elements: usize) -> usize {
+        elements
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    fn set_parameter(&mut self, _: &str, _: i64) -> bool {
+        false
+    }
+
+    fn encode(&self, _: Step, gradient: Gradient<'_>, _: &mut [u32], packet: &mut [u32]) -> Stats {
+        encode_f32(gradient, packet)
+    }
+
+    fn average(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        _: &mut [u32],
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        average_f32(packets, weights, mean)
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use gradwire_transport::Operation;
 
+use super::scale::Moment;
 use super::{SyncError, Synchronizer, give_up};
 use crate::codec::Step;
 use crate::optim::{RestoreError, Saved};
@@ -27,6 +28,8 @@ pub struct Checkpoint {
     pub next_step: u64,
     /// The codec's scale: `None` for a codec without one, and while it is still to be agreed on.
     pub scale_log2: Option<i8>,
+    /// What the next scale is made of, for a codec that [rescales](crate::codec::Codec::rescales): of the own shard's last mean.
+    pub moment: Option<Moment>,
     /// Encoder state for the whole gradient ([`Codec::state_words`](crate::codec::Codec::state_words)): residuals.
     pub codec_state: Vec<u32>,
     /// What the owner of the shard keeps between means
@@ -82,6 +85,7 @@ impl Synchronizer {
             codec: self.codec.id().into(),
             next_step: self.next.get(),
             scale_log2: self.scale_log2(),
+            moment: self.moment,
             codec_state,
             mean_state,
             momentum: self.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
@@ -122,6 +126,7 @@ impl Synchronizer {
             RestoreError::check("scale_log2", scale(checkpoint.scale_log2), scale(self.scale_log2()))?;
         }
         self.next = next;
+        self.moment = checkpoint.moment;
         self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer)?;
         self.engine.set_state(&checkpoint.codec_state, &checkpoint.mean_state)?;
         if let Some(momentum) = &mut self.momentum {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::SyncError;
 use super::packet::read_words;
 #[cfg(feature = "gpu")]
-use crate::codec::loco;
+use crate::codec::Input;
 use crate::codec::{Codec, Gradient, Stats, Step};
 #[cfg(feature = "gpu")]
 use crate::gpu::{self, Gpu};
@@ -31,6 +31,8 @@ pub(super) struct Engine {
     words: Vec<u32>,
     /// The received packets of the own shard, by rank.
     received: Vec<Vec<u32>>,
+    /// Words that the owner of the shard keeps between means.
+    mean_words: usize,
 }
 
 enum Place {
@@ -40,8 +42,8 @@ enum Place {
     },
     #[cfg(feature = "gpu")]
     Gpu {
-        encode: Box<gpu::loco::Encode>,
-        average: Option<Box<gpu::loco::Average>>,
+        encode: Box<gpu::Encode>,
+        average: Option<Box<gpu::Average>>,
     },
 }
 
@@ -54,21 +56,30 @@ impl Engine {
     ) -> Result<Self, SyncError> {
         let n = layout.elements();
         let shard = layout.range(own).len();
-        let place = match (codec, backend) {
+        let mean_words = codec.mean_state_words(layout.world_size(), shard);
+        let place = match backend {
             #[cfg(feature = "gpu")]
-            (Codec::Loco(_), Backend::Gpu(gpu)) => {
-                // A world with more ranks than groups has empty shards, which no kernel needs to see.
+            Backend::Gpu(gpu) if gpu::has_kernels(codec) => {
+                // A world with more ranks than units has empty shards, which no kernel needs to see.
                 let average =
-                    if shard == 0 { None } else { Some(Box::new(gpu::loco::Average::new(gpu, shard)?)) };
-                Place::Gpu { encode: Box::new(gpu::loco::Encode::new(gpu, n)?), average }
+                    if shard == 0 { None } else { Some(Box::new(gpu::Average::new(gpu, codec, shard)?)) };
+                // What type gradients have shows in the first step.
+                let encode = Box::new(gpu::Encode::new(gpu, codec, Input::F32, n)?);
+                Place::Gpu { encode, average }
             }
-            _ => Place::Cpu {
-                state: vec![0; codec.state_words(n)],
-                mean_state: vec![0; codec.mean_state_words(layout.world_size(), shard)],
-            },
+            _ => Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] },
         };
         let received = vec![Vec::new(); layout.world_size()];
-        Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
+        Ok(Self { place, words: vec![0; codec.packet_words(n)], received, mean_words })
+    }
+
+    /// Whether the owner of a shard keeps a state that every packet changes.
+    pub(super) fn follows_packets(&self) -> bool {
+        match &self.place {
+            Place::Cpu { mean_state, .. } => !mean_state.is_empty(),
+            #[cfg(feature = "gpu")]
+            Place::Gpu { .. } => false,
+        }
     }
 
     /// Encodes the whole gradient; [`Self::packet`] then gives each owner's words.
@@ -81,14 +92,10 @@ impl Engine {
         match &mut self.place {
             Place::Cpu { state, .. } => Ok(codec.encode(step, gradient, state, &mut self.words)),
             #[cfg(feature = "gpu")]
-            Place::Gpu { encode, .. } => match (codec, gradient) {
-                (Codec::Loco(config), gradient) => {
-                    let mut widened = vec![0.0; gradient.len()];
-                    gradient.widen(&mut widened);
-                    Ok(encode.encode(config, step, &widened, &mut self.words)?)
-                }
-                _ => Ok(codec.encode(step, gradient, &mut [], &mut self.words)),
-            },
+            Place::Gpu { encode, .. } => {
+                encode.set_input(gradient.input())?;
+                Ok(encode.encode(codec, step, gradient, &mut self.words)?)
+            }
         }
     }
 
@@ -97,12 +104,11 @@ impl Engine {
         match &self.place {
             Place::Cpu { state, mean_state } => Ok([state.clone(), mean_state.clone()]),
             #[cfg(feature = "gpu")]
-            Place::Gpu { encode, .. } => {
-                let residual = encode.residual()?;
-                let mut state =
-                    vec![0; loco::UNIT.state_words * residual.len().div_ceil(loco::UNIT.elements)];
-                bytemuck::cast_slice_mut(&mut state)[..residual.len()].copy_from_slice(&residual);
-                Ok([state, Vec::new()])
+            Place::Gpu { encode, average } => {
+                let mut owner = average.as_ref().map_or_else(|| Ok(Vec::new()), |average| average.state())?;
+                // A device has none before its first mean.
+                owner.resize(self.mean_words, 0);
+                Ok([encode.state()?, owner])
             }
         }
     }
@@ -116,9 +122,9 @@ impl Engine {
                 Ok(())
             }
             #[cfg(feature = "gpu")]
-            Place::Gpu { encode, .. } => {
-                let elements = encode.elements();
-                Ok(encode.set_residual(&bytemuck::cast_slice(encoder)[..elements])?)
+            Place::Gpu { encode, average } => {
+                encode.set_state(encoder)?;
+                average.as_mut().map_or(Ok(()), |average| Ok(average.set_state(owner)?))
             }
         }
     }
@@ -145,10 +151,7 @@ impl Engine {
         let packets: Vec<&[u32]> = self.received.iter().map(Vec::as_slice).collect();
         match &mut self.place {
             #[cfg(feature = "gpu")]
-            Place::Gpu { average: Some(average), .. } => match codec {
-                Codec::Loco(config) => Ok(average.average(config, &packets, weights, mean)?),
-                _ => Ok(codec.average(&packets, weights, &mut [], mean)?),
-            },
+            Place::Gpu { average: Some(average), .. } => Ok(average.average(codec, &packets, weights, mean)?),
             // Also for an empty shard: every rank must find the same fault with the weights.
             #[cfg(feature = "gpu")]
             Place::Gpu { average: None, .. } => Ok(codec.average(&packets, weights, &mut [], mean)?),

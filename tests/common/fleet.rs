@@ -5,7 +5,7 @@ use std::thread;
 use gradwire::transport::{Communicator, Limits, memory};
 
 /// Runs `rank` once per rank, each on a thread with its communicator; results in rank order.
-pub fn fleet<T: Send>(world_size: u32, rank: impl Fn(u32, Communicator) -> T + Sync) -> Vec<T> {
+pub(crate) fn fleet<T: Send>(world_size: u32, rank: impl Fn(u32, Communicator) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let rank = &rank;
         let threads: Vec<_> = (0..)

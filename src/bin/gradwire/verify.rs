@@ -6,9 +6,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use gradwire::codec::loco::{self, Config};
-use gradwire::codec::{Stats, Step};
-use gradwire::gpu::loco::{Average, Encode};
-use gradwire::gpu::{AdapterChoice, Gpu, GpuError};
+use gradwire::codec::{Codec, Input, Stats, Step};
+use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError};
 use gradwire::transport::file::read_bounded;
 use serde::Serialize;
 
@@ -165,11 +164,15 @@ impl Implementation for OnAdapter {
         packet: &mut [u32],
     ) -> Result<Stats, GpuError> {
         let elements = gradient.len();
-        let encode = state_for(&mut self.encode, elements, || Encode::new(&self.gpu, elements))?;
+        let codec = Codec::Loco(*config);
+        let new = || Encode::new(&self.gpu, &codec, Input::F32, elements);
+        let encode = state_for(&mut self.encode, elements, new)?;
         // The ranks of a case take turns on one state, so each brings its residual.
-        encode.set_residual(residual)?;
-        let stats = encode.encode(config, step, gradient, packet)?;
-        residual.copy_from_slice(&encode.residual()?);
+        let mut state = vec![0; codec.state_words(elements)];
+        bytemuck::cast_slice_mut(&mut state)[..elements].copy_from_slice(residual);
+        encode.set_state(&state)?;
+        let stats = encode.encode(&codec, step, gradient.into(), packet)?;
+        residual.copy_from_slice(&bytemuck::cast_slice(&encode.state()?)[..elements]);
         Ok(stats)
     }
 
@@ -181,8 +184,9 @@ impl Implementation for OnAdapter {
         mean: &mut [f32],
     ) -> Result<(), GpuError> {
         let elements = mean.len();
-        let average = state_for(&mut self.average, elements, || Average::new(&self.gpu, elements))?;
-        average.average(config, packets, weights, mean)
+        let codec = Codec::Loco(*config);
+        let average = state_for(&mut self.average, elements, || Average::new(&self.gpu, &codec, elements))?;
+        average.average(&codec, packets, weights, mean)
     }
 }
 
