@@ -364,11 +364,13 @@ fn regression(codec: Codec, optimizer: optim::Config, count: u64) -> f64 {
 fn compressed_optimizers_end_near_adamw() {
     let start: f64 = initial(40).iter().map(|t| f64::from(*t).powi(2)).sum::<f64>() / 40.0;
     let adamw = regression(Codec::F32, optim::Config::AdamW(adam()), 400);
-    assert!(adamw < start / 200.0, "AdamW from {start} to {adamw}");
-    for optimizer in [one_bit_adam(60), zero_one_adam(8), one_bit_lamb(60)] {
+    assert!(adamw < start / 10_000.0, "AdamW from {start} to {adamw}");
+    // The same codec under gradients: the scale of the first ones is too coarse for the last ones.
+    let gradients = regression(fixed(), optim::Config::AdamW(adam()), 400);
+    for optimizer in [one_bit_adam(60), one_bit_lamb(60), zero_one_adam(8)] {
         let error = regression(fixed(), optimizer, 400);
-        eprintln!("{error} {adamw} {start} {}", regression(fixed(), optim::Config::AdamW(adam()), 400));
-        assert!(error < 2.0 * adamw + start / 1000.0, "{error}, AdamW {adamw}: {optimizer:?}");
+        assert!(error < adamw + start / 500.0, "{error}, AdamW {adamw}, from {start}: {optimizer:?}");
+        assert!(error < gradients / 4.0, "{error}, AdamW in the codec {gradients}: {optimizer:?}");
     }
 }
 
