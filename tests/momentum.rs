@@ -12,7 +12,8 @@ use fleet::fleet;
 use gradwire::codec::{Codec, Step, loco};
 use gradwire::optim::{self, AdamW, Exchanged, OneBitAdam, OneBitLamb, Tensors, ZeroOneAdam};
 use gradwire::shard::ShardLayout;
-use gradwire::sync::{Checkpoint, Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
+use gradwire::sync::powersgd::{self, Shape};
+use gradwire::sync::{Checkpoint, Config, NonFinite, Scale, Scheme, StepReport, SyncError, Synchronizer};
 use random::Random;
 
 const SEED: u64 = 0x6772_6164_7769_7265;
@@ -80,8 +81,8 @@ fn sizes(n: usize) -> Vec<usize> {
     sizes
 }
 
-fn config(codec: Codec, optimizer: optim::Config, n: usize) -> Config {
-    Config { scale: Scale::Fixed, tensors: sizes(n), ..Config::new(codec, optimizer) }
+fn config(scheme: impl Into<Scheme>, optimizer: optim::Config, n: usize) -> Config {
+    Config { scale: Scale::Fixed, tensors: sizes(n), ..Config::new(scheme, optimizer) }
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -330,18 +331,22 @@ fn a_gradient_that_is_not_finite_leaves_no_trace_in_momentum_or_optimizer() {
     }
 }
 
-/// Least squares of `n` unknowns, data split over three ranks: the mean squared error after `count` steps.
-fn regression(codec: Codec, optimizer: optim::Config, count: u64) -> f64 {
-    let n = 40;
-    let truth: Vec<f32> = initial(n);
+/// The truth of [`regression`].
+fn truth() -> Vec<f32> {
+    initial(40).into_iter().map(|value| value + 1.5).collect()
+}
+
+/// Least squares of 40 unknowns, data split over three ranks: the mean squared error after 400 steps from 1.
+fn regression(codec: Codec, optimizer: optim::Config, rate: f32) -> f64 {
+    let truth = truth();
+    let (n, count, batch) = (truth.len(), 400, 16);
     let errors = fleet(3, |rank, communicator| {
-        let mut x = vec![0.0; n];
+        let mut x = vec![1.0; n];
         let config = Config { tensors: vec![25, 15], ..Config::new(codec, optimizer) };
         let mut synchronizer = Synchronizer::new(communicator, config, &x).unwrap();
         for step in 1..=count {
             let mut random = Random(SEED ^ (u64::from(rank) << 40) ^ step);
             let mut gradient = vec![0.0_f32; n];
-            let batch = 16;
             for _ in 0..batch {
                 let a: Vec<f32> = (0..n).map(|_| random.unit() as f32).collect();
                 let noise = random.unit() as f32 * 0.1;
@@ -351,7 +356,7 @@ fn regression(codec: Codec, optimizer: optim::Config, count: u64) -> f64 {
                 }
             }
             // To a tenth over the run, as schedules do.
-            let rate = 0.02 * (1.0 - 0.9 * (step as f32 / count as f32));
+            let rate = rate * (1.0 - 0.9 * (step as f32 / count as f32));
             synchronizer.step(&gradient, batch, rate, &mut x).unwrap();
         }
         synchronizer.finish().unwrap();
@@ -362,15 +367,17 @@ fn regression(codec: Codec, optimizer: optim::Config, count: u64) -> f64 {
 
 #[test]
 fn compressed_optimizers_end_near_adamw() {
-    let start: f64 = initial(40).iter().map(|t| f64::from(*t).powi(2)).sum::<f64>() / 40.0;
-    let adamw = regression(Codec::F32, optim::Config::AdamW(adam()), 400);
-    assert!(adamw < start / 10_000.0, "AdamW from {start} to {adamw}");
+    let start: f64 = truth().iter().map(|t| f64::from(t - 1.0).powi(2)).sum::<f64>() / 40.0;
+    let adamw = regression(Codec::F32, optim::Config::AdamW(adam()), 0.02);
+    let lamb = regression(Codec::F32, one_bit_lamb(u32::MAX), 0.02);
+    assert!(adamw < start / 2000.0 && lamb < start / 2000.0, "AdamW {adamw}, LAMB {lamb}, from {start}");
     // The same codec under gradients: the scale of the first ones is too coarse for the last ones.
-    let gradients = regression(fixed(), optim::Config::AdamW(adam()), 400);
+    let gradients = regression(fixed(), optim::Config::AdamW(adam()), 0.02);
     for optimizer in [one_bit_adam(60), one_bit_lamb(60), zero_one_adam(8)] {
-        let error = regression(fixed(), optimizer, 400);
+        let error = regression(fixed(), optimizer, 0.02);
+        eprintln!("{error}; AdamW {adamw}, LAMB {lamb}, AdamW in the codec {gradients}, start {start}");
         assert!(error < adamw + start / 500.0, "{error}, AdamW {adamw}, from {start}: {optimizer:?}");
-        assert!(error < gradients / 4.0, "{error}, AdamW in the codec {gradients}: {optimizer:?}");
+        assert!(error < gradients / 2.0, "{error}, AdamW in the codec {gradients}: {optimizer:?}");
     }
 }
 

@@ -168,7 +168,8 @@ fn ranks_with_an_automatic_scale_need_not_have_the_same_one_in_their_configurati
         let codec = Codec::Loco(loco::Config { scale_log2, ..loco_config() });
         let mut parameters = initial(9);
         let mut synchronizer =
-            Synchronizer::new(communicator, Config { codec, ..automatic() }, &parameters).unwrap();
+            Synchronizer::new(communicator, Config { scheme: codec.into(), ..automatic() }, &parameters)
+                .unwrap();
         // Zero first: until a scale is agreed on, packets carry one that nobody has chosen.
         [[0.0; 9], [0.5; 9]]
             .map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)

@@ -6,8 +6,9 @@
 use bytes::Bytes;
 use gradwire_transport::Operation;
 
+use super::exchange::Exchange;
 use super::scale::Moment;
-use super::{SyncError, Synchronizer, give_up};
+use super::{SyncError, Synchronizer, give_up, powersgd};
 use crate::codec::Step;
 use crate::optim::{RestoreError, Saved};
 
@@ -22,8 +23,8 @@ pub struct Checkpoint {
     pub rank: u32,
     /// Parameters of the whole vector.
     pub elements: u64,
-    /// [`CodecId`](crate::codec::CodecId) of the run's codec.
-    pub codec: u8,
+    /// [`SchemeId`](super::scheme::SchemeId) of the run's codec or other scheme.
+    pub scheme: u8,
     /// The step that comes next, at least 1.
     pub next_step: u64,
     /// The codec's scale: `None` for a codec without one, and while it is still to be agreed on.
@@ -35,6 +36,8 @@ pub struct Checkpoint {
     /// What the owner of the shard keeps between means
     /// ([`Codec::mean_state_words`](crate::codec::Codec::mean_state_words)); empty for most codecs.
     pub mean_state: Vec<u32>,
+    /// What [`powersgd`] remembers; `None` for a codec.
+    pub powersgd: Option<powersgd::State>,
     /// This rank's momentum of the whole vector, where the optimizer has momenta travel; else empty.
     pub momentum: Vec<f32>,
     /// Parameters of the own shard.
@@ -49,7 +52,7 @@ impl Checkpoint {
         RestoreError::check("world size", self.world_size.into(), here.world_size.into())?;
         RestoreError::check("rank", self.rank.into(), here.rank.into())?;
         RestoreError::check("number of parameters", self.elements as i64, here.elements as i64)?;
-        RestoreError::check("codec", self.codec.into(), here.codec.into())?;
+        RestoreError::check("codec", self.scheme.into(), here.scheme.into())?;
         let lengths = [
             ("length of the codec's state", self.codec_state.len(), here.codec_state.len()),
             ("length of the mean's state", self.mean_state.len(), here.mean_state.len()),
@@ -76,18 +79,22 @@ impl Synchronizer {
     ///
     /// If a device can't be read.
     pub fn checkpoint(&mut self) -> Result<Checkpoint, SyncError> {
-        let [codec_state, mean_state] = self.engine.state()?;
+        let ([codec_state, mean_state], moment, powersgd) = match &self.exchange {
+            Exchange::Packets(packets) => (packets.state()?, packets.moment(), None),
+            Exchange::PowerSgd(powersgd) => ([Vec::new(), Vec::new()], None, Some(powersgd.state().clone())),
+        };
         let world = self.world();
         Ok(Checkpoint {
             world_size: world.size(),
             rank: world.rank().0,
             elements: self.layout.elements() as u64,
-            codec: self.codec.id().into(),
+            scheme: self.scheme.id().into(),
             next_step: self.next.get(),
             scale_log2: self.scale_log2(),
-            moment: self.moment,
+            moment,
             codec_state,
             mean_state,
+            powersgd,
             momentum: self.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
             parameters: self.master.clone(),
             optimizer: self.optimizer.save(&self.optimizer_config),
@@ -117,18 +124,15 @@ impl Synchronizer {
         let Some(next) = Step::new(checkpoint.next_step) else {
             return Err(RestoreError { what: "next step", found: 0, expected: 1 }.into());
         };
-        if self.automatic {
-            self.scaled = checkpoint.scale_log2.is_some();
-            self.codec.set_scale_log2(checkpoint.scale_log2.unwrap_or(0));
-            self.codec.validate()?;
-        } else {
-            let scale = |scale: Option<i8>| scale.map_or(i64::MIN, i64::from);
-            RestoreError::check("scale_log2", scale(checkpoint.scale_log2), scale(self.scale_log2()))?;
-        }
         self.next = next;
-        self.moment = checkpoint.moment;
         self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer)?;
-        self.engine.set_state(&checkpoint.codec_state, &checkpoint.mean_state)?;
+        match (&mut self.exchange, &checkpoint.powersgd) {
+            (Exchange::Packets(packets), _) => packets.restore(checkpoint)?,
+            (Exchange::PowerSgd(powersgd), Some(state)) => powersgd.set_state(state.clone())?,
+            (Exchange::PowerSgd(_), None) => {
+                return Err(RestoreError { what: "number of powersgd states", found: 0, expected: 1 }.into());
+            }
+        }
         if let Some(momentum) = &mut self.momentum {
             momentum.set_own(&checkpoint.momentum);
         }

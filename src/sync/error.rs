@@ -3,6 +3,7 @@
 use gradwire_transport::{ExchangeError, Rank};
 
 use super::packet::PacketError;
+use super::powersgd::{self, ShapeError};
 use crate::codec::{self, AverageError};
 use crate::optim;
 
@@ -34,6 +35,9 @@ pub enum SyncError {
     /// The caller's checkpoint is of another rank, shard or configuration.
     #[error(transparent)]
     Restore(#[from] optim::RestoreError),
+    /// The caller's checkpoint has another state of PowerSGD.
+    #[error(transparent)]
+    PowerSgdState(#[from] super::powersgd::StateError),
     /// The caller's learning rate is negative or not finite.
     #[error("caller's learning rate is {value}, must be finite and not negative")]
     LearningRate {
@@ -78,6 +82,12 @@ pub enum SyncError {
     /// The caller's codec parameters are out of range.
     #[error(transparent)]
     Codec(#[from] codec::ConfigError),
+    /// The caller's parameters of PowerSGD are out of range.
+    #[error(transparent)]
+    PowerSgd(#[from] powersgd::ConfigError),
+    /// The caller's tensor shapes do not fit the parameters.
+    #[error(transparent)]
+    Shapes(#[from] ShapeError),
     /// The caller's optimizer parameters are out of range.
     #[error(transparent)]
     Optimizer(#[from] optim::ConfigError),

@@ -4,13 +4,15 @@
 //! *prepares* the momentum that would follow, and *commits* it once every rank has seen that the step is taken: a step
 //! that is refused or skipped because of a gradient that is not finite leaves no trace in it.
 
-use super::SyncError;
-use super::engine::{Backend, Engine};
-use crate::codec::{CHUNK, Codec, Gradient, Stats, Step};
-use crate::optim::{Config, Exchanged};
+use super::engine::Backend;
+use super::exchange::Exchange;
+use super::packets::Packets;
+use super::{Config, SyncError};
+use crate::codec::{CHUNK, Codec, Gradient};
+use crate::optim::Exchanged;
 use crate::shard::ShardLayout;
 
-/// One rank's momentum, and what sends gradients as f32 beside the codec of the run.
+/// One rank's momentum, and what sends gradients as f32 beside the scheme of the run.
 pub(super) struct Momentum {
     decay: f32,
     /// As of the last step that was taken.
@@ -18,19 +20,16 @@ pub(super) struct Momentum {
     /// As it would be after this one.
     next: Vec<f32>,
     /// For steps of exact gradients.
-    exact: Engine,
+    exact: Exchange,
 }
 
 impl Momentum {
     /// `None` for an optimizer that gradients travel to in every step.
-    pub(super) fn new(
-        optimizer: &Config,
-        layout: ShardLayout,
-        own: usize,
-    ) -> Result<Option<Self>, SyncError> {
-        let Some(decay) = optimizer.momentum_decay() else { return Ok(None) };
+    pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Option<Self>, SyncError> {
+        let Some(decay) = config.optimizer.momentum_decay() else { return Ok(None) };
         let zeros = vec![0.0; layout.elements()];
-        let exact = Engine::new(&Backend::Cpu, &Codec::F32, layout, own)?;
+        let config = Config { backend: Backend::Cpu, ..config.clone() };
+        let exact = Exchange::Packets(Box::new(Packets::new(Codec::F32, &config, layout, own)?));
         Ok(Some(Self { decay, own: zeros.clone(), next: zeros, exact }))
     }
 
@@ -47,16 +46,6 @@ impl Momentum {
         });
     }
 
-    /// Encodes `gradient` as f32; gives also what then has the packets.
-    pub(super) fn encode_exact(
-        &mut self,
-        step: Step,
-        gradient: Gradient<'_>,
-    ) -> Result<(&Engine, Stats), SyncError> {
-        let stats = self.exact.encode(&Codec::F32, step, gradient)?;
-        Ok((&self.exact, stats))
-    }
-
     /// The step that [`prepare`](Self::prepare) was called for is taken.
     pub(super) fn commit(&mut self) {
         std::mem::swap(&mut self.own, &mut self.next);
@@ -71,26 +60,16 @@ impl Momentum {
     }
 }
 
-/// What travels in this step.
-pub(super) fn payload<'a>(
-    momentum: Option<&'a Momentum>,
+/// What travels in this step, and what carries it.
+pub(super) fn route<'a>(
+    momentum: &'a mut Option<Momentum>,
+    exchange: &'a mut Exchange,
     exchanged: Exchanged,
     gradient: Gradient<'a>,
-) -> Gradient<'a> {
+) -> (&'a mut Exchange, Gradient<'a>) {
     match (momentum, exchanged) {
-        (Some(momentum), Exchanged::Momentum) => Gradient::F32(&momentum.next),
-        _ => gradient,
-    }
-}
-
-/// What it travels as, and what computes that.
-pub(super) fn engine<'a>(
-    momentum: Option<&'a mut Momentum>,
-    exchanged: Exchanged,
-    engine: &'a mut Engine,
-) -> &'a mut Engine {
-    match (momentum, exchanged) {
-        (Some(momentum), Exchanged::ExactGradient) => &mut momentum.exact,
-        _ => engine,
+        (Some(momentum), Exchanged::ExactGradient) => (&mut momentum.exact, gradient),
+        (Some(momentum), Exchanged::Momentum) => (exchange, Gradient::F32(&momentum.next)),
+        _ => (exchange, gradient),
     }
 }

@@ -1,4 +1,4 @@
-//! A world of ranks in this process.
+//! All ranks of a world in one process, over the in-process mesh.
 
 use std::thread;
 
