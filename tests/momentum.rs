@@ -296,7 +296,7 @@ fn poisoned(config: &Config, n: usize, bad: u64, poison: Option<f32>) -> Vec<Vec
                 match synchronizer.step(&gradient, 1, RATE, &mut parameters) {
                     Ok(report) => {
                         assert!(report.skipped, "{report:?}");
-                        assert_eq!(report.nonfinite, [0, 2, 0]);
+                        assert_eq!(report.nonfinite, [0, 2, 0], "rank {rank}");
                     }
                     Err(error) => {
                         let message = error.to_string();
@@ -342,7 +342,7 @@ fn regression(codec: Codec, optimizer: optim::Config, rate: f32) -> f64 {
     let (n, count, batch) = (truth.len(), 400, 16);
     let errors = fleet(3, |rank, communicator| {
         let mut x = vec![1.0; n];
-        let config = Config { tensors: vec![25, 15], ..Config::new(codec, optimizer) };
+        let config = Config { scale: Scale::Fixed, tensors: vec![25, 15], ..Config::new(codec, optimizer) };
         let mut synchronizer = Synchronizer::new(communicator, config, &x).unwrap();
         for step in 1..=count {
             let mut random = Random(SEED ^ (u64::from(rank) << 40) ^ step);
@@ -370,14 +370,12 @@ fn compressed_optimizers_end_near_adamw() {
     let start: f64 = truth().iter().map(|t| f64::from(t - 1.0).powi(2)).sum::<f64>() / 40.0;
     let adamw = regression(Codec::F32, optim::Config::AdamW(adam()), 0.02);
     let lamb = regression(Codec::F32, one_bit_lamb(u32::MAX), 0.02);
-    assert!(adamw < start / 2000.0 && lamb < start / 2000.0, "AdamW {adamw}, LAMB {lamb}, from {start}");
-    // The same codec under gradients: the scale of the first ones is too coarse for the last ones.
-    let gradients = regression(fixed(), optim::Config::AdamW(adam()), 0.02);
+    assert!(adamw < start / 20_000.0 && lamb < start / 20_000.0, "AdamW {adamw}, LAMB {lamb}, from {start}");
+    // A scale at which the first momenta are not clamped: what is clamped is not made up for by a variance that is frozen.
+    let codec = Codec::Loco(loco::Config { scale_log2: 5, reset_every: None, ..loco::Config::default() });
     for optimizer in [one_bit_adam(60), one_bit_lamb(60), zero_one_adam(8)] {
-        let error = regression(fixed(), optimizer, 0.02);
-        eprintln!("{error}; AdamW {adamw}, LAMB {lamb}, AdamW in the codec {gradients}, start {start}");
-        assert!(error < adamw + start / 500.0, "{error}, AdamW {adamw}, from {start}: {optimizer:?}");
-        assert!(error < gradients / 2.0, "{error}, AdamW in the codec {gradients}: {optimizer:?}");
+        let error = regression(codec, optimizer, 0.02);
+        assert!(error < start / 4000.0, "{error}, AdamW {adamw}, LAMB {lamb}, from {start}: {optimizer:?}");
     }
 }
 
@@ -393,12 +391,12 @@ fn optimizers() -> [optim::Config; 6] {
     ]
 }
 
-/// Steps `from..=to` on every rank, from `checkpoints` if there are any; the bits after each, and new checkpoints.
+/// The steps of `span` on every rank, from `checkpoints` if there are any; the bits after each, and new checkpoints.
 fn stretch(
     world_size: u32,
     n: usize,
     config: &Config,
-    span: std::ops::RangeInclusive<u64>,
+    span: std::ops::Range<u64>,
     checkpoints: Option<&[Checkpoint]>,
 ) -> Vec<(Vec<Vec<u32>>, Checkpoint)> {
     fleet(world_size, |rank, communicator| {
@@ -422,18 +420,24 @@ fn stretch(
 #[test]
 fn a_restored_run_goes_on_with_the_bits_of_an_unbroken_one() {
     let n = 203;
+    let powersgd = powersgd::Config { low_rank: 2, min_compression: 1, ..powersgd::Config::default() };
+    let schemes: [(Scheme, Scale); 4] = [
+        (fixed().into(), Scale::Fixed),
+        (fixed().into(), Scale::Auto),
+        (Codec::F32.into(), Scale::Fixed),
+        (powersgd.into(), Scale::Fixed),
+    ];
     for world_size in [1, 3, 5] {
         for optimizer in optimizers() {
-            for (codec, scale) in
-                [(fixed(), Scale::Fixed), (fixed(), Scale::Auto), (Codec::F32, Scale::Fixed)]
-            {
-                let config = Config { scale, ..config(codec, optimizer, n) };
-                let whole = stretch(world_size, n, &config, 1..=9, None);
+            for (scheme, scale) in schemes {
+                let shapes = vec![Shape::new(0, &[9, 12]), Shape::new(108, &[10, 7])];
+                let config = Config { scale, shapes, ..config(scheme, optimizer, n) };
+                let whole = stretch(world_size, n, &config, 1..10, None);
                 for cut in [0, 2, 4, 6] {
                     let case = format!("{world_size} ranks, cut after {cut}: {config:?}");
-                    let first = stretch(world_size, n, &config, 1..=cut, None);
+                    let first = stretch(world_size, n, &config, 1..cut + 1, None);
                     let checkpoints: Vec<Checkpoint> = first.into_iter().map(|(_, saved)| saved).collect();
-                    let second = stretch(world_size, n, &config, cut + 1..=9, Some(&checkpoints));
+                    let second = stretch(world_size, n, &config, cut + 1..10, Some(&checkpoints));
                     for (whole, second) in whole.iter().zip(&second) {
                         assert_eq!(whole.0[cut as usize..], second.0, "{case}");
                         assert_eq!(whole.1, second.1, "{case}");
@@ -449,9 +453,9 @@ fn every_part_of_a_checkpoint_matters() {
     // The guard of the test above: a checkpoint with one part left as in the beginning gives other bits.
     let n = 203;
     let config = config(fixed(), one_bit_adam(2), n);
-    let whole = stretch(2, n, &config, 1..=9, None);
-    let fresh: Vec<Checkpoint> = stretch(2, n, &config, 1..=0, None).into_iter().map(|(_, c)| c).collect();
-    let saved: Vec<Checkpoint> = stretch(2, n, &config, 1..=4, None).into_iter().map(|(_, c)| c).collect();
+    let whole = stretch(2, n, &config, 1..10, None);
+    let fresh: Vec<Checkpoint> = stretch(2, n, &config, 1..1, None).into_iter().map(|(_, c)| c).collect();
+    let saved: Vec<Checkpoint> = stretch(2, n, &config, 1..5, None).into_iter().map(|(_, c)| c).collect();
     type Spoil = fn(&mut Checkpoint, &Checkpoint);
     let spoils: [Spoil; 4] = [
         |saved, fresh| saved.codec_state.clone_from(&fresh.codec_state),
@@ -464,7 +468,7 @@ fn every_part_of_a_checkpoint_matters() {
         for (spoiled, fresh) in spoiled.iter_mut().zip(&fresh) {
             spoil(spoiled, fresh);
         }
-        let second = stretch(2, n, &config, 5..=9, Some(&spoiled));
+        let second = stretch(2, n, &config, 5..10, Some(&spoiled));
         assert_ne!(whole[0].0[4..], second[0].0, "part {index}");
     }
 }
@@ -474,7 +478,7 @@ fn a_checkpoint_that_does_not_fit_is_refused_by_name_on_all_ranks() {
     let n = 100;
     let config = config(fixed(), one_bit_adam(2), n);
     let of = |count: u64| -> Vec<Checkpoint> {
-        stretch(2, n, &config, 1..=count, None).into_iter().map(|(_, saved)| saved).collect()
+        stretch(2, n, &config, 1..count + 1, None).into_iter().map(|(_, saved)| saved).collect()
     };
     let (saved, later) = (of(3), of(4));
     let attempt = |checkpoints: [&Checkpoint; 2]| -> Vec<String> {
@@ -495,7 +499,8 @@ fn a_checkpoint_that_does_not_fit_is_refused_by_name_on_all_ranks() {
         spoil(&mut spoiled);
         attempt([&spoiled, &saved[1]]).swap_remove(0)
     };
-    let cases: [(fn(&mut Checkpoint), &str); 7] = [
+    type Spoil = fn(&mut Checkpoint);
+    let cases: [(Spoil, &str); 7] = [
         (|saved| saved.world_size = 3, "world size is 3 in the checkpoint, must be 2"),
         (|saved| saved.elements = 101, "number of parameters is 101 in the checkpoint, must be 100"),
         (|saved| saved.next_step = 0, "next step is 0 in the checkpoint, must be 1"),

@@ -20,6 +20,8 @@
 //! - *Bias.* The paper leaves Adam's bias corrections out. Here the first moment's goes on, the second moment's is frozen
 //!   with it: after a warm-up of fewer steps than `1 / (1 - beta2)` a bare variance would be too small, and the first
 //!   compressed step would be a leap.
+//! - *Codec.* Any. One that clamps makes momenta smaller, and nothing makes up for that: AdamW measures the clamped ones
+//!   and divides by them, a frozen variance does not. So a codec with a scale per block, or a coarse scale; and error feedback.
 //! - *Mask.* An element without a gradient in the whole warm-up has variance 0: its momentum counts as 0, whatever
 //!   was decoded, because a code of one bit can't say 0 and epsilon is no scale. (The paper's authors ask the user for
 //!   this mask.) Such a parameter only decays, as it would under AdamW without a gradient, also if a gradient comes later.
