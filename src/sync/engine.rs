@@ -31,8 +31,6 @@ pub(super) struct Engine {
     words: Vec<u32>,
     /// The received packets of the own shard, by rank.
     received: Vec<Vec<u32>>,
-    /// Words that the owner of the shard keeps between means.
-    mean_words: usize,
 }
 
 enum Place {
@@ -44,6 +42,8 @@ enum Place {
     Gpu {
         encode: Box<gpu::Encode>,
         average: Option<Box<gpu::Average>>,
+        /// What the average's state has once there is one.
+        mean_words: usize,
     },
 }
 
@@ -65,12 +65,12 @@ impl Engine {
                     if shard == 0 { None } else { Some(Box::new(gpu::Average::new(gpu, codec, shard)?)) };
                 // What type gradients have shows in the first step.
                 let encode = Box::new(gpu::Encode::new(gpu, codec, Input::F32, n)?);
-                Place::Gpu { encode, average }
+                Place::Gpu { encode, average, mean_words }
             }
             _ => Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] },
         };
         let received = vec![Vec::new(); layout.world_size()];
-        Ok(Self { place, words: vec![0; codec.packet_words(n)], received, mean_words })
+        Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
     }
 
     /// Whether the owner of a shard keeps a state that every packet changes.
@@ -104,10 +104,10 @@ impl Engine {
         match &self.place {
             Place::Cpu { state, mean_state } => Ok([state.clone(), mean_state.clone()]),
             #[cfg(feature = "gpu")]
-            Place::Gpu { encode, average } => {
+            Place::Gpu { encode, average, mean_words } => {
                 let mut owner = average.as_ref().map_or_else(|| Ok(Vec::new()), |average| average.state())?;
                 // A device has none before its first mean.
-                owner.resize(self.mean_words, 0);
+                owner.resize(*mean_words, 0);
                 Ok([encode.state()?, owner])
             }
         }
@@ -122,7 +122,7 @@ impl Engine {
                 Ok(())
             }
             #[cfg(feature = "gpu")]
-            Place::Gpu { encode, average } => {
+            Place::Gpu { encode, average, .. } => {
                 encode.set_state(encoder)?;
                 average.as_mut().map_or(Ok(()), |average| Ok(average.set_state(owner)?))
             }
