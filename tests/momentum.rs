@@ -9,7 +9,7 @@ mod random;
 use std::num::NonZeroU32;
 
 use fleet::fleet;
-use gradwire::codec::{Codec, Step, loco};
+use gradwire::codec::{Codec, CodecId, Step, loco};
 use gradwire::optim::{self, AdamW, Exchanged, OneBitAdam, OneBitLamb, Tensors, ZeroOneAdam};
 use gradwire::shard::ShardLayout;
 use gradwire::sync::powersgd::{self, Shape};
@@ -42,6 +42,11 @@ fn initial(n: usize) -> Vec<f32> {
 fn fixed() -> Codec {
     let reset_every = NonZeroU32::new(5);
     Codec::Loco(loco::Config { scale_log2: 5, reset_every, ..loco::Config::default() })
+}
+
+/// Every codec of this build with its default parameters, and LoCo with a scale for these gradients.
+fn codecs() -> Vec<Codec> {
+    CodecId::ALL.into_iter().map(Codec::new).chain([fixed()]).collect()
 }
 
 fn steps(count: u32) -> NonZeroU32 {
@@ -113,6 +118,10 @@ fn reference(world_size: u32, count: u64, n: usize, codec: Codec, optimizer: opt
         layout.ranges().map(|shard| (shard.clone(), optimizer.shard_state(&tensors, shard))).collect();
     let mut parameters = initial(n);
     let mut residuals = vec![vec![0; codec.state_words(n)]; world_size as usize];
+    // Of each owner: it depends on where shards begin.
+    let mean_state =
+        |shard: std::ops::Range<usize>| vec![0; codec.mean_state_words(world_size as usize, shard.len())];
+    let mut mean_states: Vec<_> = layout.ranges().map(mean_state).collect();
     let mut momenta = vec![vec![0.0_f32; n]; world_size as usize];
     let weights: Vec<u32> = (0..world_size).map(samples).collect();
     let decay = optimizer.momentum_decay().unwrap();
@@ -136,9 +145,14 @@ fn reference(world_size: u32, count: u64, n: usize, codec: Codec, optimizer: opt
                 packet
             })
             .collect();
-        let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
         let mut mean = vec![0.0; n];
-        used.average(&packets, &weights, &mut [], &mut mean).unwrap();
+        for (shard, state) in layout.ranges().zip(&mut mean_states) {
+            let start = used.packet_words(shard.start);
+            let words = start..start + used.packet_words(shard.len());
+            let packets: Vec<&[u32]> = packets.iter().map(|packet| &packet[words.clone()]).collect();
+            let state = if exact { &mut [][..] } else { state };
+            used.average(&packets, &weights, state, &mut mean[shard]).unwrap();
+        }
         let partials: Vec<_> = states
             .iter_mut()
             .filter(|(_, state)| state.looks_at_tensors())
@@ -161,7 +175,7 @@ fn reference(world_size: u32, count: u64, n: usize, codec: Codec, optimizer: opt
 fn every_rank_has_the_bits_of_a_run_without_ranks() {
     for world_size in [1, 2, 3, 5] {
         for n in [1, 8, 9, 65, 257, 700] {
-            for codec in [fixed(), Codec::F32] {
+            for codec in codecs() {
                 for optimizer in [one_bit_adam(3), one_bit_lamb(3), zero_one_adam(1)] {
                     let expected = reference(world_size, 8, n, codec, optimizer);
                     for (rank, (history, _)) in
@@ -223,11 +237,13 @@ fn one_rank_without_loss_is_momentum_descent_under_a_frozen_variance() {
 #[test]
 fn a_parameter_without_gradients_never_moves() {
     let n = 200;
-    for optimizer in [one_bit_adam(3), one_bit_lamb(3), zero_one_adam(2)] {
-        for (history, _) in train(3, 12, n, &config(fixed(), optimizer, n)) {
-            for (i, start) in bits(&initial(n)).into_iter().enumerate() {
-                let moved = history.iter().any(|parameters| parameters[i] != start);
-                assert_eq!(moved, !is_unused(i), "element {i} under {optimizer:?}");
+    for codec in codecs() {
+        for optimizer in [one_bit_adam(3), one_bit_lamb(3), zero_one_adam(2)] {
+            for (history, _) in train(3, 12, n, &config(codec, optimizer, n)) {
+                for (i, start) in bits(&initial(n)).into_iter().enumerate() {
+                    let moved = history.iter().any(|parameters| parameters[i] != start);
+                    assert_eq!(moved, !is_unused(i), "element {i} under {optimizer:?}, {codec:?}");
+                }
             }
         }
     }
@@ -371,11 +387,16 @@ fn compressed_optimizers_end_near_adamw() {
     let adamw = regression(Codec::F32, optim::Config::AdamW(adam()), 0.02);
     let lamb = regression(Codec::F32, one_bit_lamb(u32::MAX), 0.02);
     assert!(adamw < start / 20_000.0 && lamb < start / 20_000.0, "AdamW {adamw}, LAMB {lamb}, from {start}");
-    // A scale at which the first momenta are not clamped: what is clamped is not made up for by a variance that is frozen.
-    let codec = Codec::Loco(loco::Config { scale_log2: 5, reset_every: None, ..loco::Config::default() });
-    for optimizer in [one_bit_adam(60), one_bit_lamb(60), zero_one_adam(8)] {
-        let error = regression(codec, optimizer, 0.02);
-        assert!(error < start / 4000.0, "{error}, AdamW {adamw}, LAMB {lamb}, from {start}: {optimizer:?}");
+    // LoCo at a scale at which the first momenta are not clamped: what is clamped is not made up for by a variance that is
+    // frozen. Of the others those with a scale per block, and with error feedback or 8 bits.
+    let coarse = Codec::Loco(loco::Config { scale_log2: 5, reset_every: None, ..loco::Config::default() });
+    let fit = |id: &CodecId| matches!(id.name(), "f32" | "sign" | "loco-block" | "block8" | "ef21");
+    for codec in CodecId::ALL.into_iter().filter(fit).map(Codec::new).chain([coarse]) {
+        for optimizer in [one_bit_adam(60), one_bit_lamb(60), zero_one_adam(8)] {
+            let error = regression(codec, optimizer, 0.02);
+            let case = format!("AdamW {adamw}, LAMB {lamb}, from {start}: {codec:?}, {optimizer:?}");
+            assert!(error < start / 4000.0, "{error}, {case}");
+        }
     }
 }
 
@@ -421,15 +442,12 @@ fn stretch(
 fn a_restored_run_goes_on_with_the_bits_of_an_unbroken_one() {
     let n = 203;
     let powersgd = powersgd::Config { low_rank: 2, min_compression: 1, ..powersgd::Config::default() };
-    let schemes: [(Scheme, Scale); 4] = [
-        (fixed().into(), Scale::Fixed),
-        (fixed().into(), Scale::Auto),
-        (Codec::F32.into(), Scale::Fixed),
-        (powersgd.into(), Scale::Fixed),
-    ];
+    let codecs =
+        codecs().into_iter().flat_map(|codec| [(codec.into(), Scale::Fixed), (codec.into(), Scale::Auto)]);
+    let schemes: Vec<(Scheme, Scale)> = codecs.chain([(powersgd.into(), Scale::Fixed)]).collect();
     for world_size in [1, 3, 5] {
         for optimizer in optimizers() {
-            for (scheme, scale) in schemes {
+            for &(scheme, scale) in &schemes {
                 let shapes = vec![Shape::new(0, &[9, 12]), Shape::new(108, &[10, 7])];
                 let config = Config { scale, shapes, ..config(scheme, optimizer, n) };
                 let whole = stretch(world_size, n, &config, 1..10, None);
