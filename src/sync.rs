@@ -20,7 +20,8 @@
 //! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner.
 //!
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
-//! (N-1)/N * 4n bytes of parameters each way, in two rounds.
+//! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
+//! four rounds to the mean.
 
 mod checkpoint;
 mod config;

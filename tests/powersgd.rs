@@ -157,26 +157,48 @@ fn reference(
     sum
 }
 
+/// Trains four steps, and compares every rank with the others to the bit and with the paper up to rounding.
+fn follows_the_paper(world_size: u32, n: usize, shapes: &[Shape], low_rank: u8) {
+    let case = format!("{world_size} ranks, {n} parameters, {shapes:?}, rank {low_rank}");
+    let config = config(low_rank, shapes);
+    let first = train(1, n, 0, &config, |_, _| Vec::new());
+    let ranks = train(world_size, n, 4, &config, |rank, step| gradient(rank, step, n));
+    for rest in &ranks {
+        assert_eq!(bits(&rest.parameters), bits(&ranks[0].parameters), "{case}");
+        assert_eq!(bits(&rest.state.factors), bits(&ranks[0].state.factors), "{case}");
+    }
+    let expected = reference(world_size, n, 4, low_rank.into(), shapes, &first[0].state.factors);
+    for (i, (got, want)) in ranks[0].parameters.iter().zip(&expected).enumerate() {
+        assert!((f64::from(-got) - want).abs() < 1e-4, "element {i}: {got} for {want}, {case}");
+    }
+}
+
 #[test]
 fn every_rank_has_the_same_bits_and_they_are_the_papers_up_to_rounding() {
     for world_size in [1, 2, 3, 5, 7] {
         for (n, shapes) in tables() {
             for low_rank in [1, 2, 4] {
-                let case = format!("{world_size} ranks, {n} parameters, {shapes:?}, rank {low_rank}");
-                let config = config(low_rank, &shapes);
-                let first = train(1, n, 0, &config, |_, _| Vec::new());
-                let ranks = train(world_size, n, 4, &config, |rank, step| gradient(rank, step, n));
-                for rest in &ranks {
-                    assert_eq!(bits(&rest.parameters), bits(&ranks[0].parameters), "{case}");
-                    assert_eq!(bits(&rest.state.factors), bits(&ranks[0].state.factors), "{case}");
-                }
-                let factors = &first[0].state.factors;
-                let expected = reference(world_size, n, 4, low_rank.into(), &shapes, factors);
-                for (i, (got, want)) in ranks[0].parameters.iter().zip(&expected).enumerate() {
-                    assert!((f64::from(-got) - want).abs() < 1e-4, "element {i}: {got} for {want}, {case}");
-                }
+                follows_the_paper(world_size, n, &shapes, low_rank);
             }
         }
+    }
+}
+
+#[test]
+fn tensors_may_lie_anywhere() {
+    println!("seed {SEED:#x}");
+    let mut random = Random(SEED);
+    for _ in 0..40 {
+        let (mut shapes, mut next) = (Vec::new(), 0);
+        for _ in 0..=random.below(5) {
+            // Every other tensor touches the one before.
+            next += (random.below(2) * random.below(20)) as usize;
+            let (rows, columns) = (1 + random.below(24) as usize, 1 + random.below(24) as usize);
+            shapes.push(shape(next, rows, columns));
+            next += rows * columns;
+        }
+        let n = next + (random.below(2) * random.below(20)) as usize;
+        follows_the_paper(1 + random.below(7) as u32, n, &shapes, 1 + random.below(4) as u8);
     }
 }
 
@@ -263,10 +285,10 @@ fn what_was_not_carried_is_the_error_and_stays_bounded_over_a_thousand_steps() {
         for i in 0..n {
             let weighted = (0..).zip(&ranks).map(|(rank, (errors, _))| samples(rank) as f32 * errors[i]);
             let mean = weighted.sum::<f32>() / total;
-            assert!(mean.abs() < 16.0, "{mean} owed of element {i} in a world of {world_size}");
+            assert!(mean.abs() < 8.0, "{mean} owed of element {i} in a world of {world_size}");
         }
         println!("{world_size} ranks: largest error {}", ranks[0].1);
-        assert!(world_size > 1 || ranks[0].1 < 20.0, "an error of {} in a world of one", ranks[0].1);
+        assert!(world_size > 1 || ranks[0].1 < 8.0, "an error of {} in a world of one", ranks[0].1);
     }
 }
 
@@ -548,7 +570,8 @@ fn least_squares_come_out_as_without_compression() {
 fn settings(config: &Config, n: usize) -> Bytes {
     let all = fleet(2, |rank, mut communicator| {
         if rank == 0 {
-            assert!(Synchronizer::new(communicator, config.clone(), &vec![0.0; n]).is_err());
+            let started = Synchronizer::new(communicator, config.clone(), &vec![0.0; n]);
+            assert!(started.is_err(), "settings of zeros were taken");
             return None;
         }
         let operation = Operation { step: 0, tag: Tag(0) };

@@ -21,7 +21,7 @@ pub enum NonFinite {
     #[default]
     Fail,
     /// No rank takes the step; the report says so, with the counts. What the step's codes stood for is lost: the
-    /// residual has moved on as if they had been used.
+    /// residual has moved on as if they had been used. [`Scheme::PowerSgd`] keeps its error instead.
     Skip,
 }
 

@@ -1,6 +1,8 @@
 //! Products of a row-major matrix with its factors, and orthonormal columns. A factor of `length` x r is kept column by
 //! column.
 
+use std::ops::{Add, AddAssign, Mul};
+
 /// Sums that run side by side in one scalar product: a fixed order that compiles to vectors.
 const LANES: usize = 16;
 
@@ -55,7 +57,7 @@ pub(super) fn orthonormalise(p: &mut [f32], rows: usize) {
         let before = norm(&v);
         for _ in 0..2 {
             for u in &done {
-                let along = dot64(u, &v);
+                let along = dot(u, &v);
                 for (v, u) in v.iter_mut().zip(u) {
                     *v -= along * u;
                 }
@@ -78,38 +80,26 @@ pub(super) fn orthonormalise(p: &mut [f32], rows: usize) {
 
 /// No f32 square, nor a sum of them, leaves the range of f64.
 fn norm(v: &[f64]) -> f64 {
-    dot64(v, v).sqrt()
+    dot(v, v).sqrt()
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut lanes = [0.0_f32; LANES];
+fn dot<T>(a: &[T], b: &[T]) -> T
+where
+    T: Copy + Default + Add<Output = T> + AddAssign + Mul<Output = T>,
+{
+    let mut lanes = [T::default(); LANES];
     let (a, a_rest) = a.as_chunks::<LANES>();
     let (b, b_rest) = b.as_chunks::<LANES>();
     for (a, b) in a.iter().zip(b) {
         for (lane, (a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
-            *lane += a * b;
+            *lane += *a * *b;
         }
     }
     for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *lane += a * b;
+        *lane += *a * *b;
     }
-    lanes.iter().sum()
-}
-
-/// As [`dot`], which has no generic twin because `Sum` over floats is all that they would share.
-fn dot64(a: &[f64], b: &[f64]) -> f64 {
-    let mut lanes = [0.0_f64; LANES];
-    let (a, a_rest) = a.as_chunks::<LANES>();
-    let (b, b_rest) = b.as_chunks::<LANES>();
-    for (a, b) in a.iter().zip(b) {
-        for (lane, (a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
-            *lane += a * b;
-        }
-    }
-    for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *lane += a * b;
-    }
-    lanes.iter().sum()
+    // Not `sum`, whose start has been 0 or -0 depending on the compiler.
+    lanes.into_iter().fold(T::default(), Add::add)
 }
 
 #[cfg(test)]
