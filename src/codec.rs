@@ -15,6 +15,7 @@ pub mod bits;
 pub mod cast;
 mod error;
 pub mod fixed;
+pub mod float;
 mod gradient;
 mod id;
 pub mod loco;

@@ -39,6 +39,7 @@ pub const SHADERS: &[Shader] = &[LOCO_ENCODE, LOCO_AVERAGE];
 pub const FRAGMENTS: &[(&str, &str)] = &[
     ("byte", include_str!("../../shaders/lib/byte.wgsl")),
     ("fixed", include_str!("../../shaders/lib/fixed.wgsl")),
+    ("float", include_str!("../../shaders/lib/float.wgsl")),
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),
 ];
