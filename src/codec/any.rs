@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cast::F32;
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, loco};
+use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, loco, topk};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -39,6 +39,8 @@ pub enum Codec {
     F32,
     /// LoCo in fixed point, 4 bits.
     Loco(loco::Config),
+    /// The largest of each chunk, 2 bits each, with error feedback.
+    TopK(topk::Config),
 }
 
 impl Codec {
@@ -48,6 +50,7 @@ impl Codec {
         match id {
             CodecId::F32 => Self::F32,
             CodecId::Loco => Self::Loco(loco::Config::default()),
+            CodecId::TopK => Self::TopK(topk::Config::default()),
         }
     }
 
@@ -55,6 +58,7 @@ impl Codec {
         match self {
             Self::F32 => &F32,
             Self::Loco(config) => config,
+            Self::TopK(config) => config,
         }
     }
 
@@ -62,6 +66,7 @@ impl Codec {
         match self {
             Self::F32 => None,
             Self::Loco(config) => Some(config),
+            Self::TopK(config) => Some(config),
         }
     }
 
