@@ -13,10 +13,17 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::{Gradient, Stats, Step, loco};
+    use gradwire::codec::{AverageError, Gradient, Stats, Step, loco, topk};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
-    vec![("loco/encode", "codec::loco::encode"), ("loco/average", "codec::loco::average")]
+    let _: fn(&topk::Config, Gradient, &mut [u32], &mut [u32]) -> Stats = topk::encode;
+    let _: fn(&topk::Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError> = topk::average;
+    vec![
+        ("loco/encode", "codec::loco::encode"),
+        ("loco/average", "codec::loco::average"),
+        ("topk/encode", "codec::topk::encode"),
+        ("topk/average", "codec::topk::average"),
+    ]
 }
 
 fn shaders_folder() -> PathBuf {

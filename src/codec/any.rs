@@ -1,5 +1,6 @@
 //! Any codec with its parameters, for code that must not care which one it is.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -183,6 +184,18 @@ impl Codec {
     pub fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
         self.validate()?;
         self.method().check(packets, weights, elements)
+    }
+
+    /// The packets that a mean computed elsewhere takes in place of those that came and passed [`Self::check`]; `None`
+    /// if it takes those.
+    #[must_use]
+    pub fn clip<'a>(
+        &self,
+        packets: &[&'a [u32]],
+        weights: &[u32],
+        elements: usize,
+    ) -> Option<Vec<Cow<'a, [u32]>>> {
+        self.method().clip(packets, weights, elements)
     }
 
     /// The weighted mean of one packet per rank, in rank order, into `mean`.

@@ -1,5 +1,7 @@
 //! The parameters of top-k.
 
+use std::borrow::Cow;
+
 use crate::codec::method::set;
 use crate::codec::{AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
@@ -194,6 +196,19 @@ impl Method for Config {
 
     fn encode(&self, _: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {
         super::encode(self, gradient, state, packet)
+    }
+
+    fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
+        super::check(self, packets, weights, elements)
+    }
+
+    fn clip<'a>(
+        &self,
+        packets: &[&'a [u32]],
+        weights: &[u32],
+        elements: usize,
+    ) -> Option<Vec<Cow<'a, [u32]>>> {
+        (self.clip != Clip::Off).then(|| super::clip(self, packets, weights, elements))
     }
 
     fn average(

@@ -22,7 +22,8 @@ pub(super) fn load(config: &Config, state: &[u32], out: &mut [f32]) {
             let (bytes, exponents) = state.split_at(usize::from(config.chunk) / 4);
             for (number, block) in out.chunks_mut(BLOCK).enumerate() {
                 let exponent = exponents[number / 4] >> (8 * (number % 4)) & 0xFF;
-                let unit = f32::from_bits(exponent.saturating_sub(6) << 23);
+                // 2^(exponent - 133)
+                let unit = if exponent < LEAST { 0.0 } else { f32::from_bits((exponent - 6) << 23) };
                 for (value, byte) in block.iter_mut().zip(byte_iter(&bytes[number * BLOCK / 4..])) {
                     *value = f32::from(byte) * unit;
                 }
