@@ -1,6 +1,7 @@
 //! What the documentation promises, on small cases by hand and on large ones as laws.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::cast_possible_truncation, reason = "random numbers are cut to size")]
 
 use super::*;
 
