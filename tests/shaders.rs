@@ -7,17 +7,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use gradwire::codec::AverageError;
 use gradwire::codec::Input;
 use gradwire::gpu::source::{self, FRAGMENTS, SHADERS, Shader};
 use naga::{AddressSpace, Module, TypeInner, valid};
 
+/// An average of packets without state.
+type Mean<Config> = fn(&Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError>;
+
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::{AverageError, Gradient, Stats, Step, loco, topk};
+    use gradwire::codec::{Gradient, Stats, Step, loco, topk};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
     let _: fn(&topk::Config, Gradient, &mut [u32], &mut [u32]) -> Stats = topk::encode;
-    let _: fn(&topk::Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError> = topk::average;
+    let _: Mean<topk::Config> = topk::average;
     vec![
         ("loco/encode", "codec::loco::encode"),
         ("loco/average", "codec::loco::average"),
