@@ -251,3 +251,22 @@ fn an_average_kernel_with_one_mistake_is_noticed() {
         }
     }
 }
+
+#[test]
+fn any_words_of_a_rank_without_samples_change_no_bit_of_the_mean() {
+    // They are not checked, so that the kernel reads them as they are.
+    for gpu in gpus() {
+        for config in topk_configs() {
+            let codec = Codec::TopK(config);
+            let n = usize::from(config.chunk) + 37;
+            let mut random = Random(SEED);
+            let values = gradient(&mut random, Kind::Few(40), n, config.scale_log2);
+            let mut good = vec![0; codec.packet_words(n)];
+            codec.encode(Step::FIRST, values.gradient(), &mut vec![0; codec.state_words(n)], &mut good);
+            let ones = vec![u32::MAX; good.len()];
+            let any = good.iter().map(|_| random.bits() as u32).collect();
+            let mut means = Means::new(Average::new(&gpu, &codec, n).unwrap());
+            means.compare(&codec, &[ones, good, any], &[0, 3, 0]).unwrap();
+        }
+    }
+}
