@@ -4,6 +4,7 @@
 //! `ranks`, `elements`. What the functions here give stands behind.
 
 use super::source::{self, Shader};
+use crate::codec::topk::{Mean, Residual};
 use crate::codec::{Codec, Step};
 
 /// Most words of `Params` that a codec has of its own.
@@ -17,6 +18,9 @@ pub(crate) struct Method {
     pub(crate) per_workgroup: u32,
     /// The codec's own words of `Params`, zeros behind them.
     pub(crate) words: [u32; WORDS],
+    /// Whether the first of an encode kernel's words is to be the number of elements of the dispatch: for a codec whose
+    /// shorter last unit has a layout of its own. An average kernel always has that number.
+    pub(crate) counts_elements: bool,
 }
 
 impl Method {
@@ -24,7 +28,7 @@ impl Method {
         const { assert!(N <= WORDS, "too many parameters of a kernel") };
         let mut words = [0; WORDS];
         words[..N].copy_from_slice(&own);
-        Self { shader, per_workgroup, words }
+        Self { shader, per_workgroup, words, counts_elements: false }
     }
 }
 
@@ -38,6 +42,17 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
             let own = [point.cast_unsigned(), config.residual_scale_log2.into(), config.decay.into(), keep];
             Some(Method::new(source::LOCO_ENCODE, 256, own))
         }
+        Codec::TopK(config) => {
+            let own = [
+                0,
+                config.chunk.ilog2(),
+                config.k.into(),
+                config.decay_factor().to_bits(),
+                i32::from(config.scale_log2).cast_unsigned(),
+                u32::from(config.residual == Residual::Bits8),
+            ];
+            Some(Method { counts_elements: true, ..Method::new(source::TOPK_ENCODE, 1, own) })
+        }
     }
 }
 
@@ -47,6 +62,16 @@ pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
         Codec::F32 => None,
         Codec::Loco(config) => {
             Some(Method::new(source::LOCO_AVERAGE, 256, [config.mean_scale(total).to_bits()]))
+        }
+        Codec::TopK(config) => {
+            let own = [
+                config.chunk.ilog2(),
+                config.k.into(),
+                config.mean_scale(total).to_bits(),
+                i32::from(config.scale_log2).cast_unsigned(),
+                u32::from(config.mean == Mean::Contributors),
+            ];
+            Some(Method::new(source::TOPK_AVERAGE, 1, own))
         }
     }
 }
