@@ -13,6 +13,7 @@
 mod any;
 pub mod bits;
 pub mod cast;
+pub mod convert;
 mod error;
 pub mod fixed;
 mod gradient;
@@ -21,7 +22,8 @@ pub mod loco;
 mod step;
 
 pub use any::{Codec, Parameter, Unit};
+pub use convert::widen_f16;
 pub use error::{AverageError, ConfigError, WEIGHTED_SUM_LIMIT};
-pub use gradient::{CHUNK, Gradient, Input, widen_f16};
+pub use gradient::{CHUNK, Gradient, Input};
 pub use id::{CodecId, UnknownCodec};
 pub use step::{Stats, Step};
