@@ -19,6 +19,7 @@ pub mod fixed;
 mod gradient;
 mod id;
 pub mod loco;
+pub mod mean;
 mod step;
 
 pub use any::{Codec, Parameter, Unit};

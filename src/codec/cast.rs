@@ -1,38 +1,72 @@
-//! f32 as it is: the baseline that every other codec is compared with.
+//! Floats as they are, or cast to 16 bits: the codecs `f32`, `f16` and `bf16`, the baselines of all others.
 //!
 //! # What
 //!
-//! Element `i` of the gradient is word `i` of the packet. There is no residual.
+//! Each element travels as a float of its own. There is no state. `f16` and `bf16` round to nearest, ties to even,
+//! as [`narrow`](super::convert::narrow) does; a finite element beyond the largest number becomes that number and
+//! counts as saturated, since no codec turns a finite gradient into infinity. NaN and infinity send 0 there and are
+//! counted; `f32` sends them as they are and counts them.
 //!
 //! # Wire layout
 //!
-//! One `u32` per element, the IEEE 754 bits; 32 bits per element.
+//! `f32`: one `u32` per element, the IEEE 754 bits; 32 bits per element. `f16`, `bf16`: `elements.div_ceil(2)` words;
+//! element `i` in bits `16(i%2)..` of word `i/2`; unused bits of the last word are 0 when written and not looked at
+//! when read.
 //!
 //! # Exactness
 //!
-//! A packet carries every bit, also of NaN, infinity, subnormals and minus zero. The mean is
-//! `sum_j(weight_j * x_j) / sum_j(weight_j)` in f64, added in the order of the packets (rank order), rounded
-//! once to f32. Each product is exact (24 + 21 bits), nothing overflows, and no operation is fused, so that
-//! the bits are the same on every CPU; but they depend on the rank order, which is why packets are handed over
-//! in it. A packet of weight 0 is not read. A world of one gets its own gradient back. The mean of a
-//! non-finite element is not finite; its payload is not promised, since `sync` refuses it before any use.
+//! An f32 packet carries every bit, also of NaN, infinity, subnormals and minus zero; the narrow ones are rounded in
+//! integers, with subnormal f32 as zeros. The mean is [`mean`](super::mean::mean_bits): integers on a grid that the
+//! largest term fixes, so it depends neither on the device nor on the order of the packets. A packet of weight 0 is
+//! not read. A world of one gets its own numbers back, but for minus zero and subnormals, which become plus zero. An
+//! element that is not finite in a packet makes the mean of that element NaN and disturbs no other; in `f16` and `bf16`
+//! only a peer that lies sends one, and `sync` refuses the step of an `f32` one.
 //!
 //! # Cost
 //!
-//! `encode` reads and writes 4 bytes per element, `average` reads 4 per element and rank and writes 4.
+//! `encode` reads 4 bytes per element and writes 4 or 2; `average` reads 4 or 2 per element and rank, twice but the
+//! second time from the cache, and writes 4.
 
+use super::convert::{BF16, F16, Format, Overflow, narrow, widen};
 use super::fixed::is_finite;
+use super::mean::weighted_mean;
 use super::{AverageError, CHUNK, Gradient, Stats, Unit};
 
-/// Elements that one pass over all packets handles: the f64 sums (4 KiB) stay in the first-level cache.
-const BLOCK: usize = 512;
-
-/// What is encoded together: nothing binds elements, but shards of all codecs start on 8.
+/// What `f32` encodes together: nothing binds elements, but shards of all codecs start on 8.
 pub const F32_UNIT: Unit = Unit { elements: 8, words: 8, state_words: 0 };
+
+/// What `f16` and `bf16` encode together.
+pub const HALF_UNIT: Unit = Unit { elements: 8, words: 4, state_words: 0 };
+
+/// A float of 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// 5 bits of exponent, 10 of mantissa: 2^-24 to 65504.
+    F16,
+    /// 8 bits of exponent, 7 of mantissa: the range of f32.
+    Bf16,
+}
+
+impl Half {
+    /// Its bits.
+    #[must_use]
+    pub const fn format(self) -> Format {
+        match self {
+            Self::F16 => F16,
+            Self::Bf16 => BF16,
+        }
+    }
+
+    /// Words of a packet of `elements` elements.
+    #[must_use]
+    pub const fn packet_words(self, elements: usize) -> usize {
+        elements.div_ceil(2)
+    }
+}
 
 /// Writes the bits of `gradient` into `packet` and counts non-finite elements.
 ///
-/// Both have the same length; 0 is allowed. [`Stats::saturated`] is 0.
+/// Both have the same length; 0 is allowed. [`Stats::saturated`] is 0. Shader: `shaders/cast/encode_f32.wgsl`.
 ///
 /// # Panics
 ///
@@ -58,40 +92,105 @@ pub fn encode_f32(gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
     Stats { nonfinite, saturated: 0 }
 }
 
-/// The weighted mean of `packets` (one per rank, in rank order) into `mean`.
+/// The weighted mean of `packets` (one per rank) into `mean`.
 ///
-/// Every packet has `mean.len()` words. `weights` are samples per rank; a rank with 0 does not count.
+/// Every packet has `mean.len()` words. `weights` are samples per rank; a rank with 0 does not count. Shader:
+/// `shaders/cast/average_f32.wgsl`.
 ///
 /// # Errors
 ///
-/// [`AverageError`] if counts or lengths do not fit, all weights are 0, or `8 * sum(weights) >= 2^24` (the
-/// limit of the integer codecs, kept here so that a change of codec never makes a run invalid).
+/// [`AverageError`] if counts or lengths do not fit, all weights are 0, or `8 * sum(weights) >= 2^24`.
 pub fn average_f32(packets: &[&[u32]], weights: &[u32], mean: &mut [f32]) -> Result<(), AverageError> {
     let total = AverageError::check(packets, weights, mean.len(), mean.len())?;
-    for (index, means) in mean.chunks_mut(BLOCK).enumerate() {
-        let start = index * BLOCK;
-        // Minus zero is the neutral element of IEEE addition: plus zero would turn a mean of -0 into +0.
-        let mut sums = [-0.0_f64; BLOCK];
-        for (packet, weight) in packets.iter().zip(weights).filter(|(_, weight)| **weight > 0) {
-            let weight = f64::from(*weight);
-            for (sum, word) in sums.iter_mut().zip(&packet[start..start + means.len()]) {
-                *sum += weight * f64::from(f32::from_bits(*word));
+    weighted_mean(weights, total, mean, |rank, start, bits| {
+        bits.copy_from_slice(&packets[rank][start..start + bits.len()]);
+    });
+    Ok(())
+}
+
+/// Rounds `gradient` to 16 bits per element into `packet`.
+///
+/// `packet` has [`Half::packet_words`] words. Shader: `shaders/cast/encode_half.wgsl`.
+///
+/// # Panics
+///
+/// If the packet has another length.
+pub fn encode_half(half: Half, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
+    let (words, elements) = (packet.len(), gradient.len());
+    let expected = half.packet_words(elements);
+    assert_eq!(words, expected, "packet of {words} words for {elements} elements, which need {expected}");
+    // With the format as a constant, each of the two loops is compiled for its own.
+    match half {
+        Half::F16 => encode_as(|bits| narrow(F16, Overflow::Infinity, bits), F16, gradient, packet),
+        Half::Bf16 => encode_as(|bits| narrow(BF16, Overflow::Infinity, bits), BF16, gradient, packet),
+    }
+}
+
+/// [`encode_half`] with a rounding to nearest that tells overflow by infinity.
+#[inline(always)]
+fn encode_as(narrow: impl Fn(u32) -> u16, format: Format, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
+    let mut stats = Stats::default();
+    gradient.for_each_chunk(CHUNK, |start, values| {
+        let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
+        for (pair, word) in values.chunks(2).zip(&mut packet[start / 2..]) {
+            *word = 0;
+            for (shift, value) in [0, 16].into_iter().zip(pair) {
+                let bits = value.to_bits();
+                let finite = is_finite(bits);
+                let code = narrow(if finite { bits } else { 0 });
+                let fits = format.is_finite(code);
+                let code = if fits { code } else { code & format.sign() | format.largest() };
+                *word |= u32::from(code) << shift;
+                nonfinite += u32::from(!finite);
+                saturated += u32::from(!fits);
             }
         }
-        for (mean, sum) in means.iter_mut().zip(&sums) {
-            #[allow(clippy::cast_possible_truncation, reason = "the one rounding of the definition")]
-            let rounded = (*sum / f64::from(total)) as f32;
-            *mean = rounded;
-        }
+        stats += Stats { nonfinite: nonfinite.into(), saturated: saturated.into() };
+    });
+    stats
+}
+
+/// The weighted mean of `packets` (one per rank) into `mean`.
+///
+/// Every packet has [`Half::packet_words`]`(mean.len())` words. `weights` are samples per rank; a rank with 0 does not
+/// count. Shader: `shaders/cast/average_half.wgsl`.
+///
+/// # Errors
+///
+/// As [`average_f32`].
+pub fn average_half(
+    half: Half,
+    packets: &[&[u32]],
+    weights: &[u32],
+    mean: &mut [f32],
+) -> Result<(), AverageError> {
+    let total = AverageError::check(packets, weights, mean.len(), half.packet_words(mean.len()))?;
+    match half {
+        Half::F16 => weighted_mean(weights, total, mean, |rank, start, bits| {
+            load(|code| widen(F16, code), packets[rank], start, bits);
+        }),
+        Half::Bf16 => weighted_mean(weights, total, mean, |rank, start, bits| {
+            load(|code| u32::from(code) << 16, packets[rank], start, bits);
+        }),
     }
     Ok(())
+}
+
+/// The f32 bits of the elements from `start` on, which is even.
+#[inline(always)]
+fn load(widen: impl Fn(u16) -> u32, packet: &[u32], start: usize, bits: &mut [u32]) {
+    for (pair, word) in bits.chunks_mut(2).zip(&packet[start / 2..]) {
+        for (shift, bits) in [0, 16].into_iter().zip(pair) {
+            #[allow(clippy::cast_possible_truncation, reason = "one half of the word")]
+            let code = (word >> shift) as u16;
+            *bits = widen(code);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const ODD: [f32; 9] = [0.0, -0.0, 1.0, -1.5, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1.0e-45, 0.1];
 
     fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()
@@ -107,39 +206,20 @@ mod tests {
     }
 
     #[test]
-    fn a_world_of_one_gets_its_own_gradient_back_bit_for_bit_for_any_weight() {
-        let packet = bits(&ODD);
+    fn a_world_of_one_gets_its_own_normal_gradient_back_bit_for_bit_for_any_weight() {
+        let odd = [0.0, -0.0, 1.0, -1.5, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1.0e-45, -1.0e-40, 0.1];
+        let packet = bits(&odd);
+        let want = bits(&odd.map(|value| if value.is_normal() { value } else { 0.0 }));
         for weight in [1, 3, 7, 1000, (1 << 21) - 1] {
-            let mut mean = [7.0; ODD.len()];
+            let mut mean = [7.0; 10];
             assert_eq!(average_f32(&[&packet], &[weight], &mut mean), Ok(()));
-            assert_eq!(bits(&mean), packet, "weight {weight}");
-        }
-    }
-
-    #[test]
-    fn the_mean_is_the_weighted_sum_in_rank_order_over_block_boundaries() {
-        for elements in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
-            let value = |rank: u16, i: usize| {
-                f32::from(rank + 1) * 0.1 + f32::from(u16::try_from(i % 251).unwrap_or(0))
-            };
-            let weights = [2, 0, 5];
-            let packets: Vec<Vec<u32>> =
-                (0..3).map(|rank| (0..elements).map(|i| value(rank, i).to_bits()).collect()).collect();
-            let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
-            let mut mean = vec![0.0; elements];
-            assert_eq!(average_f32(&packets, &weights, &mut mean), Ok(()));
-            for (i, got) in mean.iter().enumerate() {
-                let want = (2.0 * f64::from(value(0, i)) + 5.0 * f64::from(value(2, i))) / 7.0;
-                #[allow(clippy::cast_possible_truncation, reason = "the rounding of the definition")]
-                let want = want as f32;
-                assert_eq!(got.to_bits(), want.to_bits(), "element {i} of {elements}");
-            }
+            assert_eq!(bits(&mean), want, "weight {weight}");
         }
     }
 
     #[test]
     fn a_rank_without_samples_is_not_read_and_a_short_packet_is_named() {
-        let (good, nan) = (bits(&[2.0, -0.0]), bits(&[f32::NAN, f32::NAN]));
+        let (good, nan) = (bits(&[2.0, -0.5]), bits(&[f32::NAN, f32::NAN]));
         let mut mean = [0.0; 2];
         assert_eq!(average_f32(&[&nan, &good], &[0, 4], &mut mean), Ok(()));
         assert_eq!(bits(&mean), good);
@@ -147,11 +227,47 @@ mod tests {
             average_f32(&[&good, &good[..1]], &[1, 1], &mut mean),
             Err(AverageError::PacketLength { index: 1, words: 1, expected: 2, elements: 2 })
         );
+        assert_eq!(
+            average_half(Half::F16, &[&good[..1], &good], &[1, 1], &mut mean),
+            Err(AverageError::PacketLength { index: 1, words: 2, expected: 1, elements: 2 })
+        );
+    }
+
+    #[test]
+    fn an_element_that_is_not_finite_makes_its_mean_nan_and_disturbs_no_neighbour() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
+            let packets = [bits(&[1.0, bad, 3.0]), bits(&[2.0, 2.0, 5.0])];
+            let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+            let mut mean = [0.0; 3];
+            assert_eq!(average_f32(&packets, &[1, 1], &mut mean), Ok(()));
+            assert_eq!(bits(&mean), [1.5_f32.to_bits(), super::super::mean::NAN, 4.0_f32.to_bits()]);
+        }
+    }
+
+    #[test]
+    fn half_types_clamp_what_is_finite_and_send_zero_for_what_is_not() {
+        let gradient = [65519.0, 65520.0, -1.0e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1, 1.0e-45, 2.0];
+        let mut packet = [u32::MAX; 5];
+        let stats = encode_half(Half::F16, (&gradient).into(), &mut packet);
+        assert_eq!(stats, Stats { nonfinite: 3, saturated: 2 });
+        assert_eq!(packet, [0x7BFF_7BFF, 0x0000_FBFF, 0x0000_0000, 0x0000_AE66, 0x0000_4000]);
+
+        let gradient = [f32::MAX, f32::MIN, f32::from_bits(0x7F7F_7FFF), f32::NAN, 1.0, -0.0];
+        let mut packet = [u32::MAX; 3];
+        let stats = encode_half(Half::Bf16, (&gradient).into(), &mut packet);
+        assert_eq!(stats, Stats { nonfinite: 1, saturated: 2 });
+        assert_eq!(packet, [0xFF7F_7F7F, 0x0000_7F7F, 0x8000_3F80]);
     }
 
     #[test]
     #[should_panic(expected = "packet of 2 words for 3 f32 elements")]
     fn a_packet_of_another_length_than_the_gradient_panics_with_both_numbers() {
         encode_f32((&[0.0_f32; 3]).into(), &mut [0; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "packet of 1 words for 3 elements, which need 2")]
+    fn a_half_packet_of_another_length_panics_with_both_numbers() {
+        encode_half(Half::Bf16, (&[0.0_f32; 3]).into(), &mut [0; 1]);
     }
 }

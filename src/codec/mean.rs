@@ -155,3 +155,155 @@ pub(super) fn weighted_mean(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SplitMix64, so that a failure comes back.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u32 {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            u32::try_from((z ^ (z >> 31)) % bound).unwrap_or(u32::MAX)
+        }
+
+        /// f32 bits, most within a few binades of `exponent`, where terms meet and cancel.
+        fn bits(&mut self, exponent: u32) -> u32 {
+            let spread = [1, 2, 9, 60, 256][self.below(5) as usize];
+            let field = (exponent + self.below(spread)).min(255);
+            let mantissa = match self.below(4) {
+                0 => [0, 1, 0x40_0000, 0x7F_FFFF][self.below(4) as usize],
+                1 => self.below(1 << 23) & !0xFFF,
+                _ => self.below(1 << 23),
+            };
+            self.below(2) << 31 | field << 23 | mantissa
+        }
+
+        fn weights(&mut self, ranks: usize) -> Vec<u32> {
+            let most = [1, 2, 8, 1000, (1 << 21) / ranks as u64][self.below(5) as usize];
+            let mut weights: Vec<u32> = (0..ranks).map(|_| self.below(most)).collect();
+            let first = self.below(ranks as u64) as usize;
+            weights[first] = weights[first].max(1);
+            weights
+        }
+    }
+
+    /// Bits of what `weighted_mean` makes of packets of f32.
+    fn means(packets: &[Vec<u32>], weights: &[u32]) -> Vec<u32> {
+        let mut mean = vec![7.0; packets[0].len()];
+        weighted_mean(weights, weights.iter().sum(), &mut mean, |rank, start, bits| {
+            bits.copy_from_slice(&packets[rank][start..start + bits.len()]);
+        });
+        mean.into_iter().map(f32::to_bits).collect()
+    }
+
+    fn defined(packets: &[Vec<u32>], weights: &[u32], element: usize) -> u32 {
+        let terms = weights.iter().zip(packets).map(|(weight, packet)| (*weight, packet[element]));
+        mean_bits(terms, weights.iter().sum())
+    }
+
+    #[test]
+    fn the_mean_in_f64_is_the_definition_for_any_weights_exponents_and_lengths() {
+        let mut random = Random(20_261_129);
+        for round in 0..3000 {
+            let ranks = 1 + random.below(9) as usize;
+            let weights = random.weights(ranks);
+            let elements = [1, 7, 40, PASS - 1, PASS, PASS + 1][if round % 100 == 0 { random.below(6) } else { random.below(3) } as usize];
+            let exponent = [0, 1, 30, 120, 127, 200, 250][random.below(7) as usize];
+            let packets: Vec<Vec<u32>> =
+                (0..ranks).map(|_| (0..elements).map(|_| random.bits(exponent)).collect()).collect();
+            for (element, got) in means(&packets, &weights).into_iter().enumerate() {
+                let want = defined(&packets, &weights, element);
+                let column: Vec<u32> = packets.iter().map(|packet| packet[element]).collect();
+                assert_eq!(got, want, "round {round}, weights {weights:?}, bits {column:x?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_mean_does_not_depend_on_the_order_and_equal_ranks_agree_on_what_they_sent() {
+        let mut random = Random(7);
+        for _ in 0..2000 {
+            let ranks = 2 + random.below(8) as usize;
+            let (mut weights, exponent) = (random.weights(ranks), random.below(250));
+            let mut packets: Vec<Vec<u32>> = (0..ranks).map(|_| vec![random.bits(exponent)]).collect();
+            let want = means(&packets, &weights);
+            let by = random.below(ranks as u64) as usize;
+            weights.rotate_left(by);
+            packets.rotate_left(by);
+            assert_eq!(means(&packets, &weights), want, "weights {weights:?}, {packets:x?}");
+            weights.reverse();
+            packets.reverse();
+            assert_eq!(means(&packets, &weights), want, "weights {weights:?}, {packets:x?}");
+
+            let same = vec![packets[0].clone(); ranks];
+            let sent = f32::from_bits(packets[0][0]);
+            let want = if sent.is_normal() { packets[0][0] } else if sent.is_finite() { 0 } else { NAN };
+            assert_eq!(means(&same, &weights), [want], "weights {weights:?}, {packets:x?}");
+        }
+    }
+
+    #[test]
+    fn a_mean_of_like_magnitudes_is_the_exact_one_correctly_rounded() {
+        let mut random = Random(11);
+        for _ in 0..20_000 {
+            let ranks = 1 + random.below(8) as usize;
+            let (weights, exponent) = (random.weights(ranks), 1 + random.below(240));
+            // Six binades are always within the guard: nothing is lost before the division.
+            let packets: Vec<Vec<u32>> = (0..ranks)
+                .map(|_| vec![random.below(2) << 31 | (exponent + random.below(7)) << 23 | random.below(1 << 23)])
+                .collect();
+            let total: u32 = weights.iter().sum();
+            let got = defined(&packets, &weights, 0);
+            let signed = |bits: u32| {
+                let mantissa = i128::from(bits & 0x7F_FFFF | 0x80_0000);
+                let shifted = mantissa << ((bits >> 23 & 0xFF) - exponent);
+                if bits >> 31 == 1 { -shifted } else { shifted }
+            };
+            // In units of 2^(exponent - 150).
+            let sum: i128 =
+                weights.iter().zip(&packets).map(|(w, packet)| i128::from(*w) * signed(packet[0])).sum();
+            if got << 1 == 0 {
+                // Exactly zero, or below the normal numbers.
+                let least = sum.unsigned_abs() << exponent < u128::from(total) << 24;
+                assert!(got == 0 && (sum == 0 || exponent < 24 && least), "{weights:?} {packets:x?}");
+                continue;
+            }
+            // |sum / total - got| <= half a unit in the last place of got, all times 2 * total and exact.
+            let field = (got >> 23 & 0xFF).cast_signed() - exponent.cast_signed();
+            let wide = 40;
+            let ulp = 1_i128 << (wide + field);
+            let mantissa = i128::from(got & 0x7F_FFFF | 0x80_0000) * ulp * i128::from(total);
+            let distance = ((sum << wide) - if got >> 31 == 1 { -mantissa } else { mantissa }).abs();
+            let half = ulp * i128::from(total);
+            // At a power of two the numbers below lie twice as close.
+            assert!(2 * distance <= half, "{weights:?} {packets:x?} gives {got:#x}");
+            assert!(2 * distance < half || got & 1 == 0, "tie to odd: {weights:?} {packets:x?} gives {got:#x}");
+        }
+    }
+
+    #[test]
+    fn the_least_and_largest_means_stay_normal_or_become_plus_zero() {
+        let mean = |bits: &[u32], weights: &[u32]| {
+            let packets: Vec<Vec<u32>> = bits.iter().map(|bits| vec![*bits]).collect();
+            means(&packets, weights)[0]
+        };
+        let (least, most) = (0x0080_0000, 0x7F7F_FFFF);
+        assert_eq!(mean(&[most, most, most], &[1, 1000, 5]), most);
+        assert_eq!(mean(&[most | 1 << 31, most], &[1, 1]), 0);
+        assert_eq!(mean(&[least, least | 1 << 31], &[2, 1]), 0, "a third of the least number");
+        // Just below the least normal number, where f32 with all its subnormals would round up to it: zero as well.
+        assert_eq!(mean(&[least, least | 1], &[1, (1 << 21) - 2]), least + 1);
+        assert_eq!(mean(&[least, 0], &[(1 << 21) - 2, 1]), 0);
+        assert_eq!(mean(&[least + 2, 0], &[1, 1]), 0);
+        assert_eq!(mean(&[2 * least, 0], &[1, 1]), least);
+        assert_eq!(mean(&[1 << 31, 1 << 31], &[1, 1]), 0, "minus zero");
+        assert_eq!(mean(&[0x807F_FFFF, 0x7F_FFFF], &[1, 3]), 0, "subnormals");
+        assert_eq!(mean(&[0x7F80_0000, 0], &[0, 1]), 0, "a rank without samples");
+        assert_eq!(mean(&[0xFF80_0000, 0x7F80_0000], &[1, 1]), NAN);
+    }
+}
