@@ -3,28 +3,37 @@
 //! Every codec is a module with `encode` (gradient and state into a packet) and `average` (the packets of
 //! all ranks and their sample counts into the mean). Both work on slices and know no rank, device or clock.
 //! A WGSL kernel of the same name gives the same bits; there is no tolerance anywhere. [`Codec`] is any of
-//! them with its parameters.
+//! them with its parameters; what it asks of each is the trait [`Method`].
 //!
 //! | codec | packet | state | module |
 //! |---|---|---|---|
 //! | `f32` | 32 bits per element | none | [`cast`] |
+//! | `f16`, `bf16` | 16 bits per element | none | [`cast`] |
+//! | `fp8` | 8 bits per element, one exponent per block | none | [`fp8`] |
+//! | `ef` | 4 bits per element | one signed byte per element | [`ef`] |
+//! | `intsgd` | 8 bits per element | none | [`intsgd`] |
 //! | `loco` | 4 bits per element | one signed byte per element | [`loco`] |
 
 mod any;
 pub mod bits;
 pub mod cast;
 pub mod convert;
+pub mod ef;
 mod error;
 pub mod fixed;
+pub mod fp8;
 mod gradient;
 mod id;
+pub mod intsgd;
 pub mod loco;
 pub mod mean;
+mod method;
 mod step;
 
-pub use any::{Codec, Parameter, Unit};
+pub use any::{Codec, Parameter, ParseCodecError, Unit};
 pub use convert::widen_f16;
 pub use error::{AverageError, ConfigError, WEIGHTED_SUM_LIMIT};
 pub use gradient::{CHUNK, Gradient, Input};
 pub use id::{CodecId, UnknownCodec};
+pub use method::Method;
 pub use step::{Stats, Step};

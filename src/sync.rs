@@ -65,6 +65,11 @@ pub struct Synchronizer {
     next: Step,
     /// False while the scale is still to be agreed on.
     scaled: bool,
+    /// Whether the scale is agreed on anew before every step.
+    rescales: bool,
+    /// Of the own shard's mean gradient in the step before; `None` in the first step and after one that was not taken,
+    /// on every rank alike.
+    moment: Option<scale::Moment>,
 }
 
 impl Synchronizer {
@@ -107,6 +112,8 @@ impl Synchronizer {
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
                 scaled,
+                rescales: config.scale == Scale::Auto && config.codec.rescales(),
+                moment: None,
                 communicator,
             }),
             Err(error) => {
@@ -192,7 +199,7 @@ impl Synchronizer {
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
-        if !self.scaled {
+        if !self.scaled || self.rescales {
             self.agree_on_scale(step, gradient)?;
             watch.lap(&mut report.seconds.exchange);
         }
@@ -215,6 +222,10 @@ impl Synchronizer {
         report.reset = self.codec.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
+        if report.skipped && self.engine.follows_packets() {
+            // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
+            self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
+        }
         if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
             return Err(error);
@@ -222,6 +233,7 @@ impl Synchronizer {
 
         if !report.skipped {
             self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
+            self.moment = self.rescales.then(|| scale::Moment::of((&self.mean).into()));
             watch.lap(&mut report.seconds.average);
             self.optimizer.step(learning_rate, &self.mean, &mut self.master);
             watch.lap(&mut report.seconds.optimizer);
@@ -277,7 +289,17 @@ impl Synchronizer {
     }
 
     fn agree_on_scale(&mut self, step: Step, gradient: Gradient<'_>) -> Result<(), SyncError> {
-        let own = scale::Moment::of(gradient);
+        let mut rms_log2 = self.codec.rms_log2();
+        let own = match self.moment.take() {
+            Some(moment) => {
+                // The mean of N gradients whose noise is independent is sqrt(N) smaller than each: they must still fit.
+                let doublings = self.world().size().next_power_of_two().trailing_zeros();
+                rms_log2 =
+                    rms_log2.saturating_sub_unsigned(u8::try_from(doublings.div_ceil(2)).unwrap_or(16));
+                moment
+            }
+            None => scale::Moment::of(gradient),
+        };
         let expected = vec![scale::BYTES as u64; self.layout.world_size()];
         let operation = Operation { step: step.get(), tag: SCALE };
         let all =
@@ -287,7 +309,7 @@ impl Synchronizer {
             scale::Moment::decode(bytes).map_err(refuse)
         });
         let moments: Vec<scale::Moment> = moments.collect::<Result<_, _>>()?;
-        if let Some(agreed) = scale::agree(&moments) {
+        if let Some(agreed) = scale::agree(&moments, rms_log2) {
             self.codec.set_scale_log2(agreed);
             self.scaled = true;
         }

@@ -1,6 +1,10 @@
 //! Any codec with its parameters, for code that must not care which one it is.
 
-use super::{AverageError, CodecId, ConfigError, Gradient, Stats, Step, cast, loco};
+use std::fmt;
+use std::str::FromStr;
+
+use super::cast::{F32, Half};
+use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, ef, fp8, intsgd, loco};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -26,6 +30,8 @@ pub struct Parameter {
 }
 
 /// A codec and its parameters, the same on every rank.
+///
+/// As text: `name` for the defaults, or `name:parameter=value,parameter=value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Codec {
@@ -33,16 +39,59 @@ pub enum Codec {
     F32,
     /// LoCo in fixed point, 4 bits.
     Loco(loco::Config),
+    /// IEEE 754 half precision.
+    F16,
+    /// The upper half of an f32.
+    Bf16,
+    /// 8-bit floats with one exponent per block.
+    Fp8(fp8::Config),
+    /// Classic error feedback: LoCo without decay and reset.
+    Ef(ef::Config),
+    /// Signed bytes with one scale.
+    IntSgd(intsgd::Config),
 }
 
 impl Codec {
+    /// The codec of this byte with its default parameters.
+    #[must_use]
+    pub fn new(id: CodecId) -> Self {
+        match id {
+            CodecId::F32 => Self::F32,
+            CodecId::Loco => Self::Loco(loco::Config::default()),
+            CodecId::F16 => Self::F16,
+            CodecId::Bf16 => Self::Bf16,
+            CodecId::Fp8 => Self::Fp8(fp8::Config::default()),
+            CodecId::Ef => Self::Ef(ef::Config::default()),
+            CodecId::IntSgd => Self::IntSgd(intsgd::Config::default()),
+        }
+    }
+
+    fn method(&self) -> &dyn Method {
+        match self {
+            Self::F32 => &F32,
+            Self::Loco(config) => config,
+            Self::F16 => &Half::F16,
+            Self::Bf16 => &Half::Bf16,
+            Self::Fp8(config) => config,
+            Self::Ef(config) => config,
+            Self::IntSgd(config) => config,
+        }
+    }
+
+    fn method_mut(&mut self) -> Option<&mut dyn Method> {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => None,
+            Self::Loco(config) => Some(config),
+            Self::Fp8(config) => Some(config),
+            Self::Ef(config) => Some(config),
+            Self::IntSgd(config) => Some(config),
+        }
+    }
+
     /// The byte on the wire.
     #[must_use]
-    pub const fn id(&self) -> CodecId {
-        match self {
-            Self::F32 => CodecId::F32,
-            Self::Loco(_) => CodecId::Loco,
-        }
+    pub fn id(&self) -> CodecId {
+        self.method().id()
     }
 
     /// Checks every parameter.
@@ -51,33 +100,24 @@ impl Codec {
     ///
     /// The first parameter that is out of its range, with its value and the range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        match self {
-            Self::F32 => Ok(()),
-            Self::Loco(config) => Ok(config.validate()?),
-        }
+        self.method().validate()
     }
 
     /// What is encoded together.
     #[must_use]
-    pub const fn unit(&self) -> Unit {
-        match self {
-            Self::F32 => cast::F32_UNIT,
-            Self::Loco(_) => loco::UNIT,
-        }
+    pub fn unit(&self) -> Unit {
+        self.method().unit()
     }
 
     /// `u32` words of a packet of `elements` elements: [`Unit::words`] for each whole unit, and what the rest needs.
     #[must_use]
-    pub const fn packet_words(&self, elements: usize) -> usize {
-        match self {
-            Self::F32 => elements,
-            Self::Loco(_) => loco::packet_words(elements),
-        }
+    pub fn packet_words(&self, elements: usize) -> usize {
+        self.method().packet_words(elements)
     }
 
     /// `u32` words of encoder state for `elements` elements, all 0 in the beginning. Device and CPU keep the same.
     #[must_use]
-    pub const fn state_words(&self, elements: usize) -> usize {
+    pub fn state_words(&self, elements: usize) -> usize {
         let unit = self.unit();
         elements.div_ceil(unit.elements) * unit.state_words
     }
@@ -85,50 +125,51 @@ impl Codec {
     /// `u32` words that the owner of a shard of `elements` keeps between means, all 0 in the beginning; 0 for all
     /// codecs whose packets stand for themselves.
     #[must_use]
-    pub const fn mean_state_words(&self, _world_size: usize, _elements: usize) -> usize {
-        match self {
-            Self::F32 | Self::Loco(_) => 0,
-        }
+    pub fn mean_state_words(&self, world_size: usize, elements: usize) -> usize {
+        self.method().mean_state_words(world_size, elements)
     }
 
     /// The power of two of codes per gradient unit, for a codec that has one for the whole gradient.
     #[must_use]
-    pub const fn scale_log2(&self) -> Option<i8> {
-        match self {
-            Self::F32 => None,
-            Self::Loco(config) => Some(config.scale_log2),
-        }
+    pub fn scale_log2(&self) -> Option<i8> {
+        self.method().scale_log2()
     }
 
     /// Sets what [`Self::scale_log2`] tells; nothing for a codec without it.
-    pub const fn set_scale_log2(&mut self, scale_log2: i8) {
-        match self {
-            Self::F32 => {}
-            Self::Loco(config) => config.scale_log2 = scale_log2,
+    pub fn set_scale_log2(&mut self, scale_log2: i8) {
+        if let Some(method) = self.method_mut() {
+            method.set_scale_log2(scale_log2);
         }
+    }
+
+    /// Where an automatic scale puts the root mean square of the gradient: at about 2 to this power, in codes.
+    #[must_use]
+    pub fn rms_log2(&self) -> i8 {
+        self.method().rms_log2()
+    }
+
+    /// Whether an automatic scale is set anew before every step, from the mean gradient of the step before.
+    #[must_use]
+    pub fn rescales(&self) -> bool {
+        self.method().rescales()
     }
 
     /// Whether `step` zeroes the residual.
     #[must_use]
     pub fn is_reset(&self, step: Step) -> bool {
-        match self {
-            Self::F32 => false,
-            Self::Loco(config) => config.is_reset(step),
-        }
+        self.method().is_reset(step)
     }
 
     /// All parameters but the scale, at most 10, each fitting 32 bits: what ranks compare before the first step.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
-        let parameter = |name, value: i64| Parameter { name, value };
-        match self {
-            Self::F32 => Vec::new(),
-            Self::Loco(config) => vec![
-                parameter("residual_scale_log2", config.residual_scale_log2.into()),
-                parameter("decay", config.decay.into()),
-                parameter("reset_every", config.reset_every.map_or(0, |steps| steps.get().into())),
-            ],
-        }
+        self.method().parameters()
+    }
+
+    /// Sets the parameter of this name among [`Self::parameters`]; false if there is none, or it cannot hold `value`.
+    /// Ranges are for [`Self::validate`].
+    pub fn set_parameter(&mut self, name: &str, value: i64) -> bool {
+        self.method_mut().is_some_and(|method| method.set_parameter(name, value))
     }
 
     /// Encodes one chunk, which starts on a [`Unit`]; updates `state` in place.
@@ -140,15 +181,15 @@ impl Codec {
     /// If a length does not fit the gradient's, or the parameters are not [valid](Self::validate).
     pub fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {
         let n = gradient.len();
-        let (words, expected) = (state.len(), self.state_words(n));
-        assert_eq!(words, expected, "state of {words} words for {n} elements, which need {expected}");
-        match self {
-            Self::F32 => cast::encode_f32(gradient, packet),
-            Self::Loco(config) => {
-                let residual = &mut bytemuck::cast_slice_mut(state)[..n];
-                loco::encode(config, step, gradient, residual, packet)
-            }
+        if let Err(error) = self.validate() {
+            panic!("caller did not validate the codec: {error}");
         }
+        for (what, words, expected) in
+            [("state", state.len(), self.state_words(n)), ("packet", packet.len(), self.packet_words(n))]
+        {
+            assert_eq!(words, expected, "{what} of {words} words for {n} elements, which need {expected}");
+        }
+        self.method().encode(step, gradient, state, packet)
     }
 
     /// The weighted mean of one packet per rank, in rank order, into `mean`.
@@ -171,11 +212,129 @@ impl Codec {
         state: &mut [u32],
         mean: &mut [f32],
     ) -> Result<(), AverageError> {
+        self.validate()?;
         let (words, expected) = (state.len(), self.mean_state_words(packets.len(), mean.len()));
         assert_eq!(words, expected, "state of {words} words for a mean that needs {expected}");
-        match self {
-            Self::F32 => cast::average_f32(packets, weights, mean),
-            Self::Loco(config) => loco::average(config, packets, weights, mean),
+        self.method().average(packets, weights, state, mean)
+    }
+}
+
+impl fmt::Display for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id().name())?;
+        for (index, Parameter { name, value }) in self.parameters().into_iter().enumerate() {
+            let separator = if index == 0 { ':' } else { ',' };
+            write!(f, "{separator}{name}={value}")?;
         }
+        Ok(())
+    }
+}
+
+/// A text that names no codec, or a parameter that it does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseCodecError {
+    /// No codec has this name.
+    #[error("no codec is named {name:?}; there are {}", names())]
+    Name {
+        /// What stands there.
+        name: String,
+    },
+    /// Not `parameter=value` with a whole number.
+    #[error("{text:?} is not parameter=number")]
+    Form {
+        /// What stands there.
+        text: String,
+    },
+    /// The codec has no such parameter, or it cannot hold the number.
+    #[error("{codec} does not take {text:?}; its parameters are {}", parameters(*codec))]
+    Parameter {
+        /// Which codec.
+        codec: CodecId,
+        /// What stands there.
+        text: String,
+    },
+    /// A parameter is out of its range.
+    #[error(transparent)]
+    Range(#[from] ConfigError),
+}
+
+impl FromStr for Codec {
+    type Err = ParseCodecError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCodecError> {
+        let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
+        let id = CodecId::ALL.into_iter().find(|id| id.name() == name);
+        let mut codec = Self::new(id.ok_or_else(|| ParseCodecError::Name { name: name.to_owned() })?);
+        for text in rest.into_iter().flat_map(|rest| rest.split(',')) {
+            let pair = text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
+            let (name, value) = pair.ok_or_else(|| ParseCodecError::Form { text: text.to_owned() })?;
+            if !codec.set_parameter(name, value) {
+                return Err(ParseCodecError::Parameter { codec: codec.id(), text: text.to_owned() });
+            }
+        }
+        codec.validate()?;
+        Ok(codec)
+    }
+}
+
+fn names() -> String {
+    CodecId::ALL.map(CodecId::name).join(", ")
+}
+
+fn parameters(id: CodecId) -> String {
+    let parameters = Codec::new(id).parameters();
+    if parameters.is_empty() {
+        return "none".to_owned();
+    }
+    parameters.iter().map(|parameter| parameter.name).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn every_codec_comes_back_from_its_text_and_its_parameters_can_all_be_set() {
+        for id in CodecId::ALL {
+            let mut codec = Codec::new(id);
+            assert_eq!((codec.id(), codec.validate()), (id, Ok(())));
+            assert_eq!(id.name().parse(), Ok(codec));
+            assert_eq!(codec.to_string().parse(), Ok(codec));
+            assert!(codec.parameters().len() <= 10, "{id} has more parameters than ranks compare");
+            for Parameter { name, value } in codec.parameters() {
+                assert!(codec.set_parameter(name, value), "{id} has no way to set {name}");
+            }
+            assert_eq!(codec, Codec::new(id), "setting what is there changes nothing");
+        }
+    }
+
+    #[test]
+    fn the_words_of_a_shard_are_those_of_the_whole_gradient() {
+        for codec in CodecId::ALL.map(Codec::new) {
+            let Unit { elements, words, .. } = codec.unit();
+            assert!(elements % 8 == 0 && words > 0, "{codec}: {:?}", codec.unit());
+            for n in 0..3 * elements {
+                let units = n / elements;
+                let rest = codec.packet_words(n % elements);
+                assert_eq!(codec.packet_words(n), units * words + rest, "{codec}, {n} elements");
+                assert!(rest <= words && (rest > 0) == (n % elements > 0), "{codec}, {n} elements");
+            }
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_codec_says_what_there_is() {
+        let error = |text: &str| text.parse::<Codec>().unwrap_err().to_string();
+        assert!(error("zip").starts_with("no codec is named \"zip\"; there are f32, loco"));
+        assert_eq!(
+            error("loco:rank=4"),
+            "loco does not take \"rank=4\"; its parameters are residual_scale_log2, decay, reset_every"
+        );
+        assert_eq!(error("loco:decay"), "\"decay\" is not parameter=number");
+        assert_eq!(error("loco:residual_scale_log2=7"), "residual_scale_log2 is 7, loco takes 0 to 6");
+        assert_eq!(error("f32:x=1"), "f32 does not take \"x=1\"; its parameters are none");
     }
 }

@@ -30,7 +30,7 @@
 use super::convert::{BF16, F16, Format, Overflow, narrow, widen};
 use super::fixed::is_finite;
 use super::mean::weighted_mean;
-use super::{AverageError, CHUNK, Gradient, Stats, Unit};
+use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
 /// What `f32` encodes together: nothing binds elements, but shards of all codecs start on 8.
 pub const F32_UNIT: Unit = Unit { elements: 8, words: 8, state_words: 0 };
@@ -185,6 +185,92 @@ fn load(widen: impl Fn(u16) -> u32, packet: &[u32], start: usize, bits: &mut [u3
             let code = (word >> shift) as u16;
             *bits = widen(code);
         }
+    }
+}
+
+/// The codec `f32`, which has no parameters.
+pub(super) struct F32;
+
+impl Method for F32 {
+    fn id(&self) -> CodecId {
+        CodecId::F32
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn unit(&self) -> Unit {
+        F32_UNIT
+    }
+
+    fn packet_words(&self, elements: usize) -> usize {
+        elements
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    fn set_parameter(&mut self, _: &str, _: i64) -> bool {
+        false
+    }
+
+    fn encode(&self, _: Step, gradient: Gradient<'_>, _: &mut [u32], packet: &mut [u32]) -> Stats {
+        encode_f32(gradient, packet)
+    }
+
+    fn average(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        _: &mut [u32],
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        average_f32(packets, weights, mean)
+    }
+}
+
+impl Method for Half {
+    fn id(&self) -> CodecId {
+        match self {
+            Self::F16 => CodecId::F16,
+            Self::Bf16 => CodecId::Bf16,
+        }
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn unit(&self) -> Unit {
+        HALF_UNIT
+    }
+
+    fn packet_words(&self, elements: usize) -> usize {
+        Self::packet_words(*self, elements)
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    fn set_parameter(&mut self, _: &str, _: i64) -> bool {
+        false
+    }
+
+    fn encode(&self, _: Step, gradient: Gradient<'_>, _: &mut [u32], packet: &mut [u32]) -> Stats {
+        encode_half(*self, gradient, packet)
+    }
+
+    fn average(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        _: &mut [u32],
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        average_half(*self, packets, weights, mean)
     }
 }
 

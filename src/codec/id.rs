@@ -11,11 +11,22 @@ pub enum CodecId {
     F32 = 1,
     /// [`loco`](super::loco): 4-bit codes with 8-bit error feedback.
     Loco = 2,
+    /// [`cast`](super::cast): IEEE 754 half precision.
+    F16 = 3,
+    /// [`cast`](super::cast): the upper half of an f32.
+    Bf16 = 4,
+    /// [`fp8`](super::fp8): 8-bit floats with one exponent per block.
+    Fp8 = 5,
+    /// [`ef`](super::ef): `loco` as classic error feedback.
+    Ef = 6,
+    /// [`intsgd`](super::intsgd): signed bytes with one scale.
+    IntSgd = 13,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 2] = [Self::F32, Self::Loco];
+    pub const ALL: [Self; 7] =
+        [Self::F32, Self::Loco, Self::F16, Self::Bf16, Self::Fp8, Self::Ef, Self::IntSgd];
 
     /// The name in commands and reports.
     #[must_use]
@@ -23,6 +34,11 @@ impl CodecId {
         match self {
             Self::F32 => "f32",
             Self::Loco => "loco",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+            Self::Ef => "ef",
+            Self::IntSgd => "intsgd",
         }
     }
 }

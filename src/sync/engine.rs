@@ -69,6 +69,15 @@ impl Engine {
         Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
     }
 
+    /// Whether the owner of a shard keeps a state that every packet changes.
+    pub(super) fn follows_packets(&self) -> bool {
+        match &self.place {
+            Place::Cpu { mean_state, .. } => !mean_state.is_empty(),
+            #[cfg(feature = "gpu")]
+            Place::Gpu { .. } => false,
+        }
+    }
+
     /// Encodes the whole gradient; [`Self::packet`] then gives each owner's words.
     pub(super) fn encode(
         &mut self,

@@ -1,8 +1,12 @@
-//! A scale that every rank agrees on: from the first step's root mean square over all ranks.
+//! A scale that every rank agrees on: from a root mean square over all ranks.
 //!
 //! The paper's 2^19 fits the gradients of large language models. Here each rank sends the sum of squares of
 //! its first gradient; the scale is the power of two that puts the root mean square of all of them at
-//! about two codes, so that a code step is half a standard deviation and 99.98 % of a Gaussian is not clamped.
+//! about as many codes as the codec asks for. LoCo's are two, so that a code step is half a standard deviation and 99.98 %
+//! of a Gaussian is not clamped.
+//!
+//! A codec without error feedback that [rescales](crate::codec::Codec::rescales) (IntSGD, arXiv 2102.08374) does so before
+//! every step, from the mean gradient of the step before, of which each rank has its own shard.
 //!
 //! **Exactness.** All ranks compute the scale from the same N numbers in rank order, in f64 additions and
 //! comparisons with powers of two, without a library function whose last bit differs between platforms.
@@ -59,10 +63,10 @@ impl Moment {
     }
 }
 
-/// The largest `scale_log2` for which the root mean square is at most 2 * sqrt(2) codes, within the codec's
-/// range; so it is above sqrt(2). `None` while every gradient is zero.
+/// The largest `scale_log2` for which the root mean square is at most sqrt(2) * 2^`rms_log2` codes, within the codec's
+/// range; so it is above that bound's half. `None` while every gradient is zero.
 #[must_use]
-pub fn agree(moments: &[Moment]) -> Option<i8> {
+pub fn agree(moments: &[Moment], rms_log2: i8) -> Option<i8> {
     let sum: f64 = moments.iter().map(|moment| moment.sum_of_squares).sum();
     let elements: u64 = moments.iter().fold(0, |sum, moment| sum.saturating_add(moment.elements));
     if !(sum.is_finite() && sum > 0.0) || elements == 0 {
@@ -71,14 +75,16 @@ pub fn agree(moments: &[Moment]) -> Option<i8> {
     #[expect(clippy::cast_precision_loss, reason = "the same rounding on every rank")]
     let mean_square = sum / elements as f64;
     let range = Config::SCALE_LOG2;
-    // Multiplying by 4 is exact (2^-64 squared is far above the subnormals of f64), so is the comparison.
-    let mut scaled = mean_square * 2.0_f64.powi(2 * i32::from(*range.start()));
-    let mut scale_log2 = *range.start();
-    while scale_log2 < *range.end() && scaled * 4.0 <= 8.0 {
+    // One code first: what is asked for comes on top, so the search goes beyond the range on both sides.
+    // Multiplying by 4 is exact (2^-128 squared is far above the subnormals of f64), so is the comparison.
+    let mut scale_log2 = 2 * i16::from(*range.start());
+    let mut scaled = mean_square * 2.0_f64.powi(2 * i32::from(scale_log2));
+    while scale_log2 < 2 * i16::from(*range.end()) && scaled * 4.0 <= 2.0 {
         scaled *= 4.0;
         scale_log2 += 1;
     }
-    Some(scale_log2)
+    let asked = scale_log2 + i16::from(rms_log2);
+    i8::try_from(asked.clamp((*range.start()).into(), (*range.end()).into())).ok()
 }
 
 #[cfg(test)]
@@ -86,7 +92,7 @@ mod tests {
     use super::*;
 
     fn agreed(rms: f64) -> Option<i8> {
-        agree(&[Moment { sum_of_squares: rms * rms * 10.0, elements: 10 }])
+        agree(&[Moment { sum_of_squares: rms * rms * 10.0, elements: 10 }], 1)
     }
 
     #[test]
@@ -101,11 +107,17 @@ mod tests {
     }
 
     #[test]
+    fn a_codec_of_more_bits_gets_more_codes() {
+        let moments = [Moment { sum_of_squares: 10.0, elements: 10 }];
+        assert_eq!([-1, 0, 1, 4, 100].map(|rms_log2| agree(&moments, rms_log2)), [-1, 0, 1, 4, 64].map(Some));
+    }
+
+    #[test]
     fn the_scale_stays_in_the_codecs_range_and_is_open_while_all_is_zero() {
         assert_eq!(agreed(1e-30), Some(64));
         assert_eq!(agreed(1e30), Some(-64));
         assert_eq!(agreed(0.0), None);
-        assert_eq!(agree(&[]), None);
+        assert_eq!(agree(&[], 1), None);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Options that `train` and `node` share, and what they come to.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::task::{Task, digits::Digits, text::Text};
+
+/// How a codec is shown in `--help`.
+pub(crate) const CODEC: &str = "CODEC[:PARAMETER=NUMBER,..]";
 
 /// What is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -27,14 +29,6 @@ pub(crate) enum TaskName {
 pub(crate) enum OptimizerName {
     Adamw,
     Sgd,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CodecName {
-    /// 4-bit codes with 8-bit error feedback (arXiv 2407.04480).
-    Loco,
-    /// Uncompressed.
-    F32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,19 +66,10 @@ pub(crate) struct TrainingArgs {
     /// Weight decay per step and unit of learning rate, no unit.
     #[arg(long, value_name = "RATE", default_value_t = 0.01)]
     pub(crate) weight_decay: f32,
-    /// LoCo's codes per gradient unit, as a power of two from -64 to 64, or `auto`: about 2 codes for the root
-    /// mean square of the first gradient over all ranks.
+    /// Codes per gradient unit of a codec with one scale for the whole gradient, as a power of two from -64 to 64, or
+    /// `auto`: about 2 codes for the root mean square of the first gradient over all ranks.
     #[arg(long, value_name = "auto|LOG2", default_value = "auto", value_parser = parse_scale, allow_hyphen_values = true)]
     pub(crate) scale: ScaleArg,
-    /// LoCo's weight of the old residual in its running average, in 1/256 from 0 to 255; 0 is classic error feedback.
-    #[arg(long, value_name = "WEIGHT", default_value_t = loco::Config::default().decay)]
-    pub(crate) decay: u8,
-    /// LoCo's residual steps per code, as a power of two from 0 to 6.
-    #[arg(long, value_name = "LOG2", default_value_t = loco::Config::default().residual_scale_log2)]
-    pub(crate) residual_scale: u8,
-    /// LoCo zeroes its residual every so many steps; 0 is never.
-    #[arg(long, value_name = "STEPS", default_value_t = loco::Config::default().reset_every.map_or(0, NonZeroU32::get))]
-    pub(crate) reset_every: u32,
     /// Whole number that fixes initial parameters, data split and batches.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -114,8 +99,6 @@ pub(crate) struct Job {
     pub(crate) learning_rate: f32,
     pub(crate) weight_decay: f32,
     pub(crate) scale: ScaleArg,
-    /// LoCo's parameters; its scale only if [`Self::scale`] says one.
-    pub(crate) loco: loco::Config,
     pub(crate) seed: u64,
     pub(crate) adapter: Option<String>,
     pub(crate) silence: Duration,
@@ -155,13 +138,6 @@ impl TrainingArgs {
         if !(0.1..=3600.0).contains(&self.deadline) {
             return Err(Failure::Usage(format!("--deadline is {} s, must be 0.1 to 3600 s", self.deadline)));
         }
-        let loco = loco::Config {
-            scale_log2: if let ScaleArg::Log2(scale_log2) = self.scale { scale_log2 } else { 0 },
-            residual_scale_log2: self.residual_scale,
-            decay: self.decay,
-            reset_every: NonZeroU32::new(self.reset_every),
-        };
-        loco.validate().map_err(|error| Failure::Usage(error.to_string()))?;
         let batch = self.batch.unwrap_or(batch);
         // What the codec's weights allow: their sum is exact in f32.
         let (samples, most) = (u64::from(batch) * u64::from(world_size), WEIGHTED_SUM_LIMIT / 8);
@@ -180,7 +156,6 @@ impl TrainingArgs {
             learning_rate,
             weight_decay,
             scale: self.scale,
-            loco,
             seed: self.seed,
             adapter: self.adapter.clone(),
             silence: Duration::from_secs_f64(self.deadline),
@@ -197,18 +172,16 @@ impl Job {
         })
     }
 
-    /// The codec of this name with its parameters.
-    pub(crate) fn codec(&self, name: CodecName) -> Codec {
-        match name {
-            CodecName::F32 => Codec::F32,
-            CodecName::Loco => Codec::Loco(self.loco),
-        }
-    }
-
-    /// How to synchronise with the codec of this name.
-    pub(crate) fn sync(&self, name: CodecName, backend: Backend) -> Config {
-        let scale = if self.scale == ScaleArg::Auto { Scale::Auto } else { Scale::Fixed };
-        Config { scale, backend, ..Config::new(self.codec(name), self.optimizer) }
+    /// How to synchronise with `codec`.
+    pub(crate) fn sync(&self, mut codec: Codec, backend: Backend) -> Config {
+        let scale = match self.scale {
+            ScaleArg::Auto => Scale::Auto,
+            ScaleArg::Log2(scale_log2) => {
+                codec.set_scale_log2(scale_log2);
+                Scale::Fixed
+            }
+        };
+        Config { scale, backend, ..Config::new(codec, self.optimizer) }
     }
 
     /// The learning rate of `step` (counted from 0): rises over the first twentieth of the steps, then falls to 0.
@@ -238,9 +211,6 @@ impl Job {
             format!("--lr={}", self.learning_rate),
             format!("--weight-decay={}", self.weight_decay),
             format!("--scale={scale}"),
-            format!("--decay={}", self.loco.decay),
-            format!("--residual-scale={}", self.loco.residual_scale_log2),
-            format!("--reset-every={}", self.loco.reset_every.map_or(0, NonZeroU32::get)),
             format!("--seed={}", self.seed),
             format!("--deadline={}", self.silence.as_secs_f64()),
         ];

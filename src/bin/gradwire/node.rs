@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gradwire::codec::loco;
+use gradwire::codec::Codec;
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank};
 
-use crate::args::{BackendName, CodecName, Job, ScaleArg, TrainingArgs, name_of};
+use crate::args::{BackendName, CODEC, Job, ScaleArg, TrainingArgs, name_of};
 use crate::event::{Event, Fault};
 use crate::failure::Failure;
 use crate::say::note;
@@ -31,9 +31,9 @@ use teller::Teller;
 pub(crate) struct Args {
     #[command(flatten)]
     training: TrainingArgs,
-    /// What gradients travel as.
-    #[arg(long, value_enum, default_value_t = CodecName::Loco)]
-    codec: CodecName,
+    /// What gradients travel as: a codec, or one with parameters as in `loco:decay=0,reset_every=100`.
+    #[arg(long, value_name = CODEC, default_value = "loco")]
+    codec: Codec,
     /// What computes the codec.
     #[arg(long, value_enum, default_value_t = BackendName::Auto)]
     backend: BackendName,
@@ -149,7 +149,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
             place.source,
             place.rendezvous_name(),
             name_of(job.task),
-            name_of(args.codec),
+            args.codec.id(),
             opened.adapter.as_deref().unwrap_or(opened.kind),
             pending.local_addr()
         );
@@ -181,7 +181,7 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
     config.bind = args.bind;
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join_timeout);
-    config.agreements = agreements(job, args.codec, task);
+    config.agreements = agreements(job, &args.codec, task);
     // A child's parent sees for itself who is missing.
     if !args.report_to_parent {
         config.waiting = Some(Waiting::new(|missing, waited| {
@@ -196,22 +196,12 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 /// What makes runs different: if two ranks differ in one of these, neither trains what its user asked for. Constants
 /// (the optimizer's moments, the order of the data) are the version's. The first difference is
 /// reported: what explains others comes first.
-fn agreements(job: &Job, codec: CodecName, task: &dyn Task) -> Vec<Agreement> {
-    let codec = match codec {
-        // Without parameters: ranks may differ in options that this codec does not look at.
-        CodecName::F32 => name_of(codec),
-        CodecName::Loco => {
-            let scale = match job.scale {
-                ScaleArg::Auto => "auto".to_owned(),
-                ScaleArg::Log2(log2) => format!("2^{log2}"),
-            };
-            let loco::Config { residual_scale_log2, decay, reset_every, .. } = job.loco;
-            let reset = reset_every.map_or_else(|| "never".to_owned(), |steps| format!("every {steps}"));
-            format!(
-                "{}, scale {scale}, decay {decay}, residual scale {residual_scale_log2}, reset {reset}",
-                name_of(codec)
-            )
-        }
+fn agreements(job: &Job, codec: &Codec, task: &dyn Task) -> Vec<Agreement> {
+    // A codec without a scale does not look at the option, so ranks may differ in it.
+    let codec = match (codec.scale_log2(), job.scale) {
+        (None, _) => codec.to_string(),
+        (Some(_), ScaleArg::Auto) => format!("{codec}, scale auto"),
+        (Some(_), ScaleArg::Log2(log2)) => format!("{codec}, scale 2^{log2}"),
     };
     let optimizer = format!("{}, weight decay {}", name_of(job.optimizer_name), job.weight_decay);
     vec![

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use gradwire::codec::Codec;
 use gradwire::sync::{SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Rank};
 
-use crate::args::{CodecName, Job};
+use crate::args::Job;
 use crate::backend::Opened;
 use crate::event::{Bytes, Done, Event, Fault, Node, Seconds, Step};
 use crate::failure::Failure;
@@ -20,7 +21,7 @@ pub(crate) fn train(
     communicator: Communicator,
     task: &mut dyn Task,
     job: &Job,
-    codec: CodecName,
+    codec: Codec,
     opened: Opened,
     evaluates: bool,
     tell: &mut dyn FnMut(Event),

@@ -10,9 +10,10 @@ mod verdict;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use gradwire::codec::{Codec, ParseCodecError};
 use gradwire::transport::WIRE_VERSION;
 
-use crate::args::{BackendName, CodecName, Job, ScaleArg, TrainingArgs, name_of};
+use crate::args::{BackendName, CODEC, Job, ScaleArg, TrainingArgs, name_of};
 use crate::backend;
 use crate::event::Event;
 use crate::failure::Failure;
@@ -37,11 +38,11 @@ pub(crate) struct Args {
     /// Number of nodes, 1 to 256.
     #[arg(long, value_name = "NODES", default_value_t = 4)]
     nodes: u32,
-    /// What gradients travel as.
-    #[arg(long, value_enum, default_value_t = CodecName::Loco)]
-    codec: CodecName,
-    /// Codec of the second run, another one than --codec [default: f32; none with --codec f32].
-    #[arg(long, value_enum)]
+    /// What gradients travel as: a codec, or one with parameters as in `loco:decay=0,reset_every=100`.
+    #[arg(long, value_name = CODEC, default_value = "loco")]
+    codec: Codec,
+    /// Codec of the second run, another one than --codec, or `none` [default: f32; none with --codec f32].
+    #[arg(long, value_name = CODEC, value_parser = parse_compare)]
     compare: Option<Compare>,
     /// What computes the codec: one of auto, cpu, gpu for all nodes, or one for each, separated by commas.
     #[arg(long, value_enum, value_name = "auto|cpu|gpu", value_delimiter = ',', default_value = "auto")]
@@ -58,12 +59,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compare {
-    F32,
-    Loco,
+    With(Codec),
     /// No second run.
     None,
+}
+
+fn parse_compare(text: &str) -> Result<Compare, ParseCodecError> {
+    if text == "none" { Ok(Compare::None) } else { text.parse().map(Compare::With) }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -109,9 +113,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 
     let mut runs = Vec::new();
-    for codec in codecs {
+    for codec in &codecs {
+        let name = label(codec, &codecs);
         let model = runs.is_empty().then(|| output.path("model.safetensors"));
-        runs.push(run_codec(&plan, args.mesh, codec, model.as_deref(), &mut output)?);
+        runs.push(run_codec(&plan, args.mesh, *codec, &name, model.as_deref(), &mut output)?);
     }
     output.flush()?;
 
@@ -180,34 +185,38 @@ impl Plan {
 }
 
 /// One run, or two if there is another codec to compare with.
-fn codecs(args: &Args) -> Result<Vec<CodecName>, Failure> {
+fn codecs(args: &Args) -> Result<Vec<Codec>, Failure> {
     let first = args.codec;
     let other = match args.compare {
         // Only what was asked for can be wrong.
-        None => Some(CodecName::F32).filter(|other| *other != first),
+        None => Some(Codec::F32).filter(|other| *other != first),
         Some(Compare::None) => None,
-        Some(Compare::F32) => Some(CodecName::F32),
-        Some(Compare::Loco) => Some(CodecName::Loco),
+        Some(Compare::With(other)) => Some(other),
     };
     if other == Some(first) {
         return Err(Failure::Usage(format!(
-            "--compare {0} with --codec {0}: both runs would be the same; use another codec, or --compare none",
-            name_of(first)
+            "--compare {first} with --codec {first}: both runs would be the same; use another codec, or --compare none"
         )));
     }
     Ok(std::iter::once(first).chain(other).collect())
 }
 
+/// What tells the runs apart: the codec's name, with its parameters where the names are the same.
+fn label(codec: &Codec, codecs: &[Codec]) -> String {
+    let same = codecs.iter().filter(|other| other.id() == codec.id()).count();
+    if same > 1 { codec.to_string() } else { codec.id().to_string() }
+}
+
 fn run_codec(
     plan: &Plan,
     mesh: MeshName,
-    codec: CodecName,
+    codec: Codec,
+    name: &str,
     model: Option<&Path>,
     output: &mut Output,
 ) -> Result<Run, Failure> {
-    let mut tally = Tally::new(plan.job.codec(codec), plan.job.scale == ScaleArg::Auto, plan.nodes);
-    let name = name_of(codec);
-    let progress = Progress::new(&name, plan.job.steps);
+    let mut tally = Tally::new(codec, name, plan.job.scale == ScaleArg::Auto, plan.nodes);
+    let progress = Progress::new(name, plan.job.steps);
     let mut announced = None;
     let mut take = |event: Event| -> Result<(), Failure> {
         tally.add(&event);
@@ -220,7 +229,7 @@ fn run_codec(
         }
         if let Event::Step { step } = &event {
             progress.step(step);
-            output.step(&name, step)?;
+            output.step(name, step)?;
         }
         Ok(())
     };

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-use crate::codec::Step;
+use super::UNIT;
+use crate::codec::method::set;
+use crate::codec::{self, AverageError, CodecId, Gradient, Method, Parameter, Stats, Step, Unit};
 
 /// Parameters of [`loco`](super), the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,18 +101,76 @@ impl Config {
         self.reset_every.is_some_and(|every| step.get().is_multiple_of(u64::from(every.get())))
     }
 
-    /// The f32 nearest to `1 / (total * s)`, which turns a weighted sum of codes into the mean.
-    ///
-    /// `total` is the sum of the weights, at least 1. Rounded once in f64 and once to f32, as every twin does:
-    /// kernels take it as a number and divide nothing.
+    /// [`mean_scale`](codec::fixed::mean_scale) of this scale.
     #[must_use]
     pub fn mean_scale(&self, total: u32) -> f32 {
-        // From the bits, since `exp2` is a library call whose last digit no platform promises.
-        let exponent = 1023 - i64::from(self.scale_log2);
-        let unit = f64::from_bits(exponent.cast_unsigned() << 52);
-        #[allow(clippy::cast_possible_truncation, reason = "the rounding of the definition")]
-        let scale = (unit / f64::from(total)) as f32;
-        scale
+        codec::fixed::mean_scale(self.scale_log2, total)
+    }
+}
+
+impl Method for Config {
+    fn id(&self) -> CodecId {
+        CodecId::Loco
+    }
+
+    fn validate(&self) -> Result<(), codec::ConfigError> {
+        Ok(Self::validate(self)?)
+    }
+
+    fn unit(&self) -> Unit {
+        UNIT
+    }
+
+    fn packet_words(&self, elements: usize) -> usize {
+        super::packet_words(elements)
+    }
+
+    fn scale_log2(&self) -> Option<i8> {
+        Some(self.scale_log2)
+    }
+
+    fn set_scale_log2(&mut self, scale_log2: i8) {
+        self.scale_log2 = scale_log2;
+    }
+
+    fn is_reset(&self, step: Step) -> bool {
+        Self::is_reset(self, step)
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        let parameter = |name, value| Parameter { name, value };
+        vec![
+            parameter("residual_scale_log2", self.residual_scale_log2.into()),
+            parameter("decay", self.decay.into()),
+            parameter("reset_every", self.reset_every.map_or(0, |steps| steps.get().into())),
+        ]
+    }
+
+    fn set_parameter(&mut self, name: &str, value: i64) -> bool {
+        match name {
+            "residual_scale_log2" => set(&mut self.residual_scale_log2, value),
+            "decay" => set(&mut self.decay, value),
+            "reset_every" => u32::try_from(value).is_ok_and(|steps| {
+                self.reset_every = NonZeroU32::new(steps);
+                true
+            }),
+            _ => false,
+        }
+    }
+
+    fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {
+        let residual = &mut bytemuck::cast_slice_mut(state)[..gradient.len()];
+        super::encode(self, step, gradient, residual, packet)
+    }
+
+    fn average(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        _: &mut [u32],
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        super::average(self, packets, weights, mean)
     }
 }
 

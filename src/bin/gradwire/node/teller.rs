@@ -6,7 +6,7 @@ use gradwire::transport::World;
 use serde::Serialize;
 
 use super::Args;
-use crate::args::{Job, ScaleArg, name_of};
+use crate::args::{Job, ScaleArg};
 use crate::event::Event;
 use crate::failure::Failure;
 use crate::milestone;
@@ -57,11 +57,11 @@ impl Teller {
         self.story = Some(Story {
             rank: world.rank().0,
             world_size: world.size(),
-            codec: name_of(args.codec),
+            codec: args.codec.id().to_string(),
             steps: job.steps,
             output: args.out.as_deref().map(Output::create).transpose()?,
             // The other ranks tell their own users.
-            tally: Tally::new(job.codec(args.codec), job.scale == ScaleArg::Auto, 1),
+            tally: Tally::new(args.codec, args.codec.id().name(), job.scale == ScaleArg::Auto, 1),
             resets: 0,
             announced: false,
         });

@@ -62,7 +62,7 @@ fn lead(report: &Report) -> String {
 fn tiles(out: &mut String, report: &Report) {
     let mut tiles = Vec::new();
     if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
-        let [first, second] = [0, 1].map(|index| report.runs[index].codec.name);
+        let [first, second] = [0, 1].map(|index| &report.runs[index].codec.label);
         let what = match total {
             Total::Udp => "bytes in all (UDP)",
             Total::Frames => "bytes in all (frames)",
@@ -74,10 +74,10 @@ fn tiles(out: &mut String, report: &Report) {
     }
     for run in &report.runs {
         let (name, value) = run.score.show();
-        tiles.push((value, format!("evaluation {name}, {}", run.codec.name)));
+        tiles.push((value, format!("evaluation {name}, {}", run.codec.label)));
     }
     for run in &report.runs {
-        tiles.push((seconds(run.seconds.step_median), format!("median step, {}", run.codec.name)));
+        tiles.push((seconds(run.seconds.step_median), format!("median step, {}", run.codec.label)));
     }
     let _ = writeln!(out, "<div class=\"tiles of{}\">", tiles.len());
     for (value, label) in tiles {
@@ -93,7 +93,7 @@ fn tiles(out: &mut String, report: &Report) {
 
 fn losses(out: &mut String, report: &Report) {
     let curves: Vec<Curve<'_>> =
-        report.runs.iter().map(|run| Curve { name: run.codec.name, values: &run.losses }).collect();
+        report.runs.iter().map(|run| Curve { name: &run.codec.label, values: &run.losses }).collect();
     out.push_str("<section>\n<h2>Training loss</h2>\n<p class=\"legend\">");
     for (index, curve) in curves.iter().enumerate() {
         let _ = write!(
@@ -120,7 +120,7 @@ fn losses(out: &mut String, report: &Report) {
         &["codec", "first step", "last step", "evaluation", score],
         report.runs.iter().map(|run| {
             vec![
-                run.codec.name.to_owned(),
+                run.codec.label.clone(),
                 format!("{:.4}", run.loss.first),
                 format!("{:.4}", run.loss.last),
                 format!("{:.4}", run.loss.eval),
@@ -181,11 +181,11 @@ mod tests {
     }
 
     fn loco() -> CodecInfo {
-        CodecInfo::new(&Codec::Loco(loco::Config::default()), true, Some(1))
+        CodecInfo::new(&Codec::Loco(loco::Config::default()), "loco", true, Some(1))
     }
 
     fn f32() -> CodecInfo {
-        CodecInfo::new(&Codec::F32, true, None)
+        CodecInfo::new(&Codec::F32, "f32", true, None)
     }
 
     #[test]

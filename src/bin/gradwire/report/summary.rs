@@ -14,7 +14,7 @@ pub(crate) fn table(report: &Report) -> String {
         let (name, score) = run.score.show();
         name.clone_into(&mut rows[0][3]);
         rows.push([
-            run.codec.name.to_owned(),
+            run.codec.label.clone(),
             format!("{:.4}", run.loss.last),
             format!("{:.4}", run.loss.eval),
             score,
@@ -39,7 +39,7 @@ pub(crate) fn table(report: &Report) -> String {
         text.push('\n');
     }
     if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
-        let second = report.runs[1].codec.name;
+        let second = &report.runs[1].codec.label;
         let total = match total {
             Total::Udp => "UDP",
             Total::Frames => "frames",

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 /// A run in progress.
 pub(crate) struct Tally {
     codec: Codec,
+    label: String,
     /// Whether the ranks agree on its scale.
     auto: bool,
     world_size: u32,
@@ -24,9 +25,10 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(codec: Codec, auto: bool, world_size: u32) -> Self {
+    pub(crate) fn new(codec: Codec, label: &str, auto: bool, world_size: u32) -> Self {
         Self {
             codec,
+            label: label.to_owned(),
             auto,
             world_size,
             nodes: Vec::new(),
@@ -120,7 +122,7 @@ impl Tally {
             total: self.done.iter().map(|done| done.total_seconds).fold(0.0, f64::max),
         };
         Ok(Run {
-            codec: CodecInfo::new(&self.codec, self.auto, self.scale_log2),
+            codec: CodecInfo::new(&self.codec, &self.label, self.auto, self.scale_log2),
             nodes: self.nodes,
             loss,
             score: evaluation.score.into(),
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn events_in_any_order_add_up() {
-        let mut tally = Tally::new(Codec::F32, true, 2);
+        let mut tally = Tally::new(Codec::F32, "f32", true, 2);
         for event in [
             step(0, 1, 4.0, 0.1),
             step(0, 2, 2.0, 0.3),
@@ -205,7 +207,7 @@ mod tests {
 
     #[test]
     fn ranks_with_different_parameters_fail_the_run_by_name() {
-        let mut tally = Tally::new(Codec::F32, true, 2);
+        let mut tally = Tally::new(Codec::F32, "f32", true, 2);
         tally.add(&done(1, "bb"));
         tally.add(&done(0, "aa"));
         let said = tally.finish().err().unwrap().to_string();
@@ -214,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_is_missing_fails_the_run() {
-        let mut tally = Tally::new(Codec::F32, true, 2);
+        let mut tally = Tally::new(Codec::F32, "f32", true, 2);
         tally.add(&done(0, "aa"));
         assert!(tally.finish().err().unwrap().to_string().contains("1 of 2 ranks"));
     }

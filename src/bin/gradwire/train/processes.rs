@@ -5,12 +5,13 @@ use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use gradwire::codec::Codec;
 use gradwire::transport::quic::Authority;
 
 use super::fleet::{Fleet, From, Message};
 use super::progress::Progress;
 use super::{Plan, verdict};
-use crate::args::{CodecName, name_of};
+use crate::args::name_of;
 use crate::event::{Event, Fault};
 use crate::failure::Failure;
 use crate::{interrupt, life};
@@ -33,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Runs the plan with `codec`; rank 0 writes the final parameters to `model`.
 pub(super) fn run(
     plan: &Plan,
-    codec: CodecName,
+    codec: Codec,
     model: Option<&Path>,
     progress: &Progress,
     take: &mut dyn FnMut(Event) -> Result<(), Failure>,
@@ -209,7 +210,7 @@ fn silence(of: &[(u32, Duration)], deadline: Duration) -> Fault {
 /// This program as one node of the run.
 fn command(
     plan: &Plan,
-    codec: CodecName,
+    codec: Codec,
     rank: u32,
     rendezvous: &str,
     model: Option<&Path>,
@@ -226,7 +227,7 @@ fn command(
         command.arg("--model").arg(model);
     }
     command
-        .arg(format!("--codec={}", name_of(codec)))
+        .arg(format!("--codec={codec}"))
         .arg(format!("--backend={}", name_of(plan.backends[rank as usize])))
         .arg(format!("--rank={rank}"))
         .arg(format!("--world-size={}", plan.nodes))

@@ -6,11 +6,12 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use gradwire::codec::Codec;
 use gradwire::transport::memory::{self, MemoryMesh};
 use gradwire::transport::{Communicator, Limits};
 
 use super::{Plan, verdict};
-use crate::args::{CodecName, Job};
+use crate::args::Job;
 use crate::event::{Event, Fault};
 use crate::failure::Failure;
 use crate::{backend, interrupt, rank};
@@ -18,7 +19,7 @@ use crate::{backend, interrupt, rank};
 /// Runs the plan with `codec`, and writes the final parameters to `model`.
 pub(super) fn run(
     plan: &Plan,
-    codec: CodecName,
+    codec: Codec,
     model: Option<&Path>,
     take: &mut dyn FnMut(Event) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -66,7 +67,7 @@ fn one(
     nodes: u32,
     backend: crate::args::BackendName,
     job: &Job,
-    codec: CodecName,
+    codec: Codec,
     model: Option<&Path>,
     events: &Sender<Event>,
 ) -> Result<(), Fault> {

@@ -29,7 +29,7 @@ pub(super) fn traffic(out: &mut String, report: &Report) {
         text += " This run had no sockets, so no UDP.";
     }
     if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
-        let [first, second] = [0, 1].map(|index| report.runs[index].codec.name);
+        let [first, second] = [0, 1].map(|index| &report.runs[index].codec.label);
         let what = match total {
             Total::Udp => "bytes by UDP",
             Total::Frames => "bytes of frames",
@@ -62,7 +62,7 @@ pub(super) fn stages(out: &mut String, report: &Report) {
         bars(out, report, stage, most, |run| (of(run), seconds(of(run))));
     }
     let totals: Vec<String> =
-        report.runs.iter().map(|run| format!("{} {}", run.codec.name, seconds(run.seconds.total))).collect();
+        report.runs.iter().map(|run| format!("{} {}", run.codec.label, seconds(run.seconds.total))).collect();
     note(
         out,
         &format!(

@@ -63,7 +63,7 @@ pub(super) fn codecs(out: &mut String, report: &Report) {
             let of_codes = |text: String| if has_codes(&run.codec) { text } else { "\u{2013}".into() };
             let saturated = run.residual.saturated;
             vec![
-                run.codec.name.to_owned(),
+                run.codec.label.clone(),
                 of_codes(format!("{} ({})", grouped(saturated), percent(saturated as f64 / codes))),
                 grouped(run.residual.nonfinite),
                 of_codes(grouped(run.residual.resets)),
@@ -76,7 +76,7 @@ pub(super) fn codecs(out: &mut String, report: &Report) {
     for run in &report.runs {
         let parameters = run.codec.parameters();
         if !parameters.is_empty() {
-            note(out, &format!("{}: {parameters}.", run.codec.name));
+            note(out, &format!("{}: {parameters}.", run.codec.label));
         }
     }
     out.push_str("</section>\n");
@@ -127,9 +127,9 @@ pub(super) fn files(out: &mut String, report: &Report) {
     let model = match report.runs.as_slice() {
         [first, second, ..] => format!(
             "parameters after the last step of the first run ({0}, from --codec); those of {1} are not kept",
-            first.codec.name, second.codec.name
+            first.codec.label, second.codec.label
         ),
-        [first] => format!("parameters after the last step ({})", first.codec.name),
+        [first] => format!("parameters after the last step ({})", first.codec.label),
         [] => "parameters after the last step".into(),
     };
     let files = [
@@ -142,7 +142,7 @@ pub(super) fn files(out: &mut String, report: &Report) {
     table(
         out,
         &["codec", "BLAKE3 of the last parameters, the same on every rank"],
-        report.runs.iter().map(|run| vec![run.codec.name.to_owned(), run.parameters_blake3.clone()]),
+        report.runs.iter().map(|run| vec![run.codec.label.clone(), run.parameters_blake3.clone()]),
     );
     out.push_str("</section>\n");
 }

@@ -63,7 +63,7 @@ pub(super) fn bars(
             "<div class=\"bar\"><div class=\"track\"><i class=\"run{index}\" style=\"width:{:.2}%\"></i></div>\
              <span>{} {}</span></div>",
             100.0 * length / most,
-            escape(run.codec.name),
+            escape(&run.codec.label),
             escape(&text)
         );
     }
