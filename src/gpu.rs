@@ -1,7 +1,8 @@
 //! WGSL kernels and their host side, through wgpu: Vulkan, Metal and DX12 from one source.
 //!
-//! **What.** [`Gpu`] is an opened adapter; [`loco`] encodes and averages on it; [`probe`] asks whether an adapter gives
-//! the bits of the CPU definition; [`throughput`] measures the kernels.
+//! **What.** [`Gpu`] is an opened adapter; [`Encode`] and [`Average`] compute any [`Codec`](crate::codec::Codec) on it;
+//! [`probe`] asks whether an adapter gives the bits of the CPU definition; [`throughput`] measures the kernels.
+//! [`source::SHADERS`] is the table of kernels.
 //!
 //! **Exactness.** No kernel contains a float operation: WGSL fixes neither a rounding mode nor subnormals, and drivers
 //! fuse and reorder floats. Integers are the same everywhere, so every adapter equals [`crate::codec`] in every bit.
@@ -14,18 +15,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use self::adapter::{AdapterChoice, AdapterInfo, AdapterLimits, DeviceType, adapters};
+pub use self::codec::{Average, Encode, has_kernels};
 pub use self::error::GpuError;
 pub use self::kernel::Limits;
 /// The wgpu that this crate was built with, for callers that bring their own device.
 pub use wgpu;
 
 use self::kernel::Kernel;
+use crate::codec::Input;
 
 mod adapter;
 mod buffer;
+mod codec;
 mod error;
 mod kernel;
-pub mod loco;
+mod method;
 pub mod probe;
 pub mod source;
 pub mod throughput;
@@ -45,8 +49,8 @@ struct Inner {
     device: wgpu::Device,
     queue: wgpu::Queue,
     deadline: Duration,
-    /// By shader path: a pipeline takes 2 to 30 ms, so it is made once per device.
-    kernels: Mutex<HashMap<&'static str, Kernel>>,
+    /// By shader path and input type: a pipeline takes 2 to 30 ms, so it is made once per device.
+    kernels: Mutex<HashMap<(&'static str, Option<Input>), Kernel>>,
     /// Why the device was lost, once it is.
     lost: Arc<Mutex<Option<String>>>,
 }
@@ -126,14 +130,15 @@ impl Gpu {
         self.0.deadline
     }
 
-    /// The compiled kernel of one row of [`source::SHADERS`], made at the first call.
-    pub(crate) fn kernel(&self, shader: &source::Shader) -> Result<Kernel, GpuError> {
+    /// The compiled kernel of one row of [`source::SHADERS`], made at the first call for its `input`.
+    pub(crate) fn kernel(&self, shader: &source::Shader, input: Input) -> Result<Kernel, GpuError> {
         let mut kernels = self.0.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = kernels.get(shader.path) {
+        let key = (shader.path, shader.gradient.then_some(input));
+        if let Some(kernel) = kernels.get(&key) {
             return Ok(kernel.clone());
         }
-        let kernel = Kernel::compile(self, shader.path, &shader.source())?;
-        kernels.insert(shader.path, kernel.clone());
+        let kernel = Kernel::compile(self, shader.path, &shader.source(input))?;
+        kernels.insert(key, kernel.clone());
         Ok(kernel)
     }
 

@@ -7,8 +7,8 @@ mod vectors;
 
 use gradwire::codec::fixed::{FRACTION_BITS, fixed, is_finite, rne_shift};
 use gradwire::codec::loco::{self, Config, Variant, encode_element};
-use gradwire::codec::{AverageError, Stats, Step};
-use vectors::{Comparison, Implementation, VectorFile, compare};
+use gradwire::codec::{AverageError, Codec, CodecId, Gradient, Stats, Step};
+use vectors::{Comparison, Cpu, Implementation, VectorFile, compare};
 
 const TEXT: &str = include_str!("golden/loco.json");
 
@@ -21,34 +21,6 @@ fn assert_golden(name: &str, implementation: &mut impl Implementation) {
     assert_eq!(comparison, Comparison { cases: 31, different: 0, first_difference: None }, "{name}");
 }
 
-/// The functions that users call, which pick a variant themselves.
-struct Dispatching;
-
-impl Implementation for Dispatching {
-    type Error = AverageError;
-
-    fn encode(
-        &mut self,
-        config: &Config,
-        step: Step,
-        gradient: &[f32],
-        residual: &mut [i8],
-        packet: &mut [u32],
-    ) -> Result<Stats, AverageError> {
-        Ok(loco::encode(config, step, gradient.into(), residual, packet))
-    }
-
-    fn average(
-        &mut self,
-        config: &Config,
-        packets: &[&[u32]],
-        weights: &[u32],
-        mean: &mut [f32],
-    ) -> Result<(), AverageError> {
-        loco::average(config, packets, weights, mean)
-    }
-}
-
 #[test]
 fn every_variant_gives_the_golden_bits() {
     let variants = loco::variants();
@@ -58,9 +30,23 @@ fn every_variant_gives_the_golden_bits() {
     }
 }
 
+/// Every file of vectors, by codec.
+const FILES: [(CodecId, &str); 1] = [(CodecId::Loco, TEXT)];
+
+#[test]
+fn every_codec_gives_the_bits_of_its_golden_file() {
+    for (id, text) in FILES {
+        let file = VectorFile::parse(text).unwrap_or_else(|error| panic!("{id}: {error}"));
+        assert_eq!(file.codec(), id);
+        let comparison = compare(&file, &mut Cpu::default()).unwrap_or_else(|error| panic!("{id}: {error}"));
+        println!("{id}: {} cases", comparison.cases);
+        assert_eq!(comparison.first_difference, None, "{id}");
+    }
+}
+
 #[test]
 fn the_dispatching_functions_give_the_golden_bits() {
-    assert_golden("dispatching", &mut Dispatching);
+    assert_golden("dispatching", &mut Cpu::default());
 }
 
 /// A twin with one mistake: its element function and its factor on a weighted sum of codes.
@@ -74,15 +60,17 @@ impl Implementation for Wrong {
 
     fn encode(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         step: Step,
-        gradient: &[f32],
-        residual: &mut [i8],
+        gradient: Gradient<'_>,
+        state: &mut [u32],
         packet: &mut [u32],
     ) -> Result<Stats, AverageError> {
+        let (Codec::Loco(config), Gradient::F32(gradient)) = (codec, gradient) else { panic!("{codec}") };
         packet.fill(0);
         let mut stats = Stats::default();
-        for (i, (value, residual)) in gradient.iter().zip(residual).enumerate() {
+        let residuals: &mut [i8] = bytemuck::cast_slice_mut(state);
+        for (i, (value, residual)) in gradient.iter().zip(residuals).enumerate() {
             let (code, new, nonfinite) =
                 (self.element)(config, config.is_reset(step), value.to_bits(), *residual);
             packet[i / 8] |= (code.cast_unsigned() & 15) << (4 * (i % 8));
@@ -94,11 +82,12 @@ impl Implementation for Wrong {
 
     fn average(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         packets: &[&[u32]],
         weights: &[u32],
         mean: &mut [f32],
     ) -> Result<(), AverageError> {
+        let Codec::Loco(config) = codec else { panic!("{codec}") };
         for (i, mean) in mean.iter_mut().enumerate() {
             let code = |packet: &[u32]| (packet[i / 8] << (28 - 4 * (i % 8))).cast_signed() >> 28;
             let sum = packets.iter().zip(weights).map(|(p, w)| w.cast_signed() * code(p)).sum();
@@ -213,7 +202,8 @@ fn a_file_that_lies_is_refused_in_one_line_that_says_where() {
         (String::new(), "not a vector file"),
         ("gradwire".into(), "not a vector file"),
         (small[..small.len() / 2].into(), "not a vector file"),
-        (swap(r#""codec":"loco""#, r#""codec":"sign""#), r#"codec "sign""#),
+        (swap(r#""codec":"loco""#, r#""codec":"zip""#), r#"codec "zip""#),
+        (swap(r#""decay":205"#, r#""rank":4"#), "case 0: loco has no parameter \"rank\" with the value 4"),
         (r#"{"codec":"loco","cases":[]}"#.into(), "no case"),
         (
             swap(
@@ -237,7 +227,7 @@ fn a_file_that_lies_is_refused_in_one_line_that_says_where() {
         (swap(r#""weights":[1]"#, r#""weights":[0]"#), "case 0: all 1 weights are 0"),
         (swap(r#""weights":[1]"#, r#""weights":[2097152]"#), "16777216"),
         (swap(r#""scale_log2":19"#, r#""scale_log2":65"#), "scale_log2 is 65, loco takes -64 to 64"),
-        (swap(r#""decay":205"#, r#""decay":256"#), "expected u8"),
+        (swap(r#""decay":205"#, r#""decay":256"#), "no parameter \"decay\" with the value 256"),
         (swap(r#"{"step":1,"gradient_bits""#, r#"{"step":0,"gradient_bits""#), "step is 0"),
         (
             swap(r#"{"step":1,"mean_bits""#, r#"{"step":2,"mean_bits""#),

@@ -7,37 +7,46 @@
 #[path = "common/gpu.rs"]
 mod common;
 
-use common::{Cpu, Encoder, Random, TINY, compare, configs, gpus, gradient, means, narrow};
+use common::{
+    Cpu, Encoder, Means, Random, TINY, Values, before_reset, codecs, compare, configs, definition, gpus,
+    gradient, narrow,
+};
 use gradwire::codec::loco::{Config, packet_words, variants};
-use gradwire::codec::{AverageError, Step};
-use gradwire::gpu::loco::{Average, Encode};
-use gradwire::gpu::source::LOCO_ENCODE;
-use gradwire::gpu::{AdapterChoice, Gpu, GpuError, Limits, wgpu};
+use gradwire::codec::{AverageError, Codec, Input, Step};
+use gradwire::gpu::source::{LOCO_AVERAGE, LOCO_ENCODE};
+use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError, Limits, wgpu};
+use half::{bf16, f16};
 
 const SEED: u64 = 20_261_129;
-const LENGTHS: [usize; 20] =
-    [1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 2047, 2048, 2049, 2305, 4097, 50_257, 65_537];
 
-/// Runs steps that cross a reset over every configuration; `make` gives a fresh encoder.
-fn equals_the_definition<E: Encoder>(
+/// Around every boundary of a word, a workgroup, a block, and a chunk of 4096.
+const LENGTHS: [usize; 12] = [1, 7, 8, 9, 63, 64, 65, 2305, 4095, 4096, 4097, 50_257];
+
+/// LoCo as it is by default.
+const LOCO: fn() -> Codec = || Codec::Loco(Config::default());
+
+/// Runs steps that cross a reset; `encoder` is fresh.
+fn equals_the_definition(
+    codec: &Codec,
+    input: Input,
     elements: usize,
-    mut make: impl FnMut(usize) -> E,
+    encoder: &mut dyn Encoder,
 ) -> Result<(), String> {
-    for (number, config) in (0..).zip(configs()) {
-        let mut random = Random(SEED + number + elements as u64);
-        let steps: Vec<_> = (0..4).map(|_| gradient(&mut random, elements, &config)).collect();
-        let first_step = config.reset_every.map_or(1, |every| u64::from(every.get()) - 1).max(1);
-        compare(&config, first_step, &steps, &mut make(elements))?;
-    }
-    Ok(())
+    let mut random = Random(SEED + elements as u64);
+    // Three steps show everything; of 50,257 elements two must do, as this is a debug build.
+    let steps = if elements < 10_000 { 4 } else { 2 };
+    let steps: Vec<_> = (0..steps).map(|_| gradient(&mut random, elements, codec, input)).collect();
+    compare(codec, before_reset(codec), &steps, encoder)
 }
 
 #[test]
-fn every_cpu_variant_equals_the_definition() {
+fn every_cpu_variant_of_loco_equals_the_definition() {
     for variant in variants() {
-        for elements in LENGTHS {
-            equals_the_definition(elements, |elements| Cpu(variant, vec![0; elements]))
-                .unwrap_or_else(|difference| panic!("{}, seed {SEED}: {difference}", variant.name));
+        for codec in configs().into_iter().map(Codec::Loco) {
+            for elements in LENGTHS.into_iter().chain([31, 32, 33, 255, 256, 257, 2047, 2048, 2049, 65_537]) {
+                equals_the_definition(&codec, Input::F32, elements, &mut Cpu::new(variant, &codec, elements))
+                    .unwrap_or_else(|difference| panic!("{}, seed {SEED}: {difference}", variant.name));
+            }
         }
     }
 }
@@ -46,38 +55,101 @@ fn every_cpu_variant_equals_the_definition() {
 fn every_adapter_encodes_as_the_definition_at_every_length_and_however_the_work_is_cut() {
     for gpu in gpus() {
         for limits in [Limits::of(&gpu), narrow(&gpu), TINY] {
-            // 50,257 elements in parts of 64 are 786 dispatches a step: slow, and they show nothing new.
-            for elements in LENGTHS.into_iter().filter(|&elements| limits != TINY || elements < 2400) {
-                equals_the_definition(elements, |elements| {
-                    Encode::with_limits(&gpu, elements, limits).unwrap()
-                })
-                .unwrap_or_else(|difference| {
-                    panic!("{}, {limits:?}, seed {SEED}: {difference}", gpu.info().name)
-                });
+            for codec in codecs() {
+                for input in Input::ALL {
+                    // 50,257 elements in parts of 64 are 786 dispatches a step: slow, and they show nothing new.
+                    for elements in LENGTHS.into_iter().filter(|&elements| limits != TINY || elements < 2400)
+                    {
+                        let mut encode = Encode::with_limits(&gpu, &codec, input, elements, limits).unwrap();
+                        equals_the_definition(&codec, input, elements, &mut encode).unwrap_or_else(
+                            |difference| panic!("{}, {limits:?}, seed {SEED}: {difference}", gpu.info().name),
+                        );
+                    }
+                }
             }
         }
     }
 }
 
 #[test]
-fn a_shader_that_rounds_half_up_or_forgets_the_residual_is_noticed() {
-    let source = LOCO_ENCODE.source();
-    for (right, wrong) in [
-        ("return (value + half - vec4<i32>(1) + odd) >> shift;", "return (value + half) >> shift;"),
-        ("let h = fixed + (old <<", "let h = fixed + (vec4<i32>(0) <<"),
-        ("count4(finite & (code != rounded))", "count4(code != rounded)"),
-        ("& params.keep", ""),
-        ("vec4<i32>(25)", "vec4<i32>(23)"),
+fn every_half_value_is_widened_as_on_the_cpu() {
+    // At scale 2^-64 everything is small; the widened value itself shows at scales around its own exponent.
+    let all = || 0..=u16::MAX;
+    for (values, scales) in [
+        (Values::F16(all().map(f16::from_bits).collect()), [24, 14, 0, -14]),
+        (Values::Bf16(all().map(bf16::from_bits).collect()), [64, 20, 0, -64]),
     ] {
-        let edited = source.replace(right, wrong);
-        assert_ne!(edited, source, "{right} is no longer in the shader: edit this test");
         for gpu in gpus() {
-            let limits = Limits::of(&gpu);
-            let result = equals_the_definition(2305, |elements| {
-                Encode::with_source(&gpu, elements, limits, &edited).unwrap()
-            });
-            assert!(result.is_err(), "{wrong} in place of {right} went unnoticed on {}", gpu.info().name);
+            for scale_log2 in scales {
+                let codec = Codec::Loco(Config { scale_log2, ..Config::default() });
+                let input = values.gradient().input();
+                let mut encode = Encode::new(&gpu, &codec, input, 1 << 16).unwrap();
+                compare(&codec, 1, std::slice::from_ref(&values), &mut encode)
+                    .unwrap_or_else(|difference| panic!("{}: {difference}", gpu.info().name));
+            }
         }
+    }
+}
+
+/// Whether a shader in which `right` is replaced by `wrong` goes unnoticed by `check`.
+fn notices(source: &str, right: &str, wrong: &str, check: impl Fn(&Gpu, &str) -> Result<(), String>) {
+    let edited = source.replace(right, wrong);
+    assert_ne!(edited, source, "{right} is no longer in the shader: edit this test");
+    for gpu in gpus() {
+        let result = check(&gpu, &edited);
+        assert!(result.is_err(), "{wrong} in place of {right} went unnoticed on {}", gpu.info().name);
+    }
+}
+
+#[test]
+fn a_shader_that_rounds_half_up_or_forgets_the_residual_is_noticed() {
+    for (input, right, wrong) in [
+        (
+            Input::F32,
+            "return (value + half - vec4<i32>(1) + odd) >> shift;",
+            "return (value + half) >> shift;",
+        ),
+        (Input::F32, "let h = fixed + (old <<", "let h = fixed + (vec4<i32>(0) <<"),
+        (Input::F32, "count4(finite & (code != rounded))", "count4(code != rounded)"),
+        (Input::F32, "& params.keep", ""),
+        (Input::F32, "vec4<i32>(25)", "vec4<i32>(23)"),
+        (Input::F16, "select(normal, subnormal,", "select(normal, vec4<u32>(0u),"),
+        (
+            Input::F16,
+            "select(vec4<u32>(112u << 23u), vec4<u32>(224u << 23u), special)",
+            "vec4<u32>(112u << 23u)",
+        ),
+        (Input::Bf16, "vec4<u32>(16u, 0u, 16u, 0u)", "vec4<u32>(0u, 16u, 0u, 16u)"),
+    ] {
+        notices(&LOCO_ENCODE.source(input), right, wrong, |gpu, text| {
+            configs().into_iter().map(Codec::Loco).try_for_each(|codec| {
+                let limits = Limits::of(gpu);
+                let mut encode = Encode::with_source(gpu, &codec, input, 2305, limits, text).unwrap();
+                equals_the_definition(&codec, input, 2305, &mut encode)
+            })
+        });
+    }
+}
+
+#[test]
+fn an_average_that_forgets_a_weight_or_rounds_half_up_is_noticed() {
+    for (right, wrong) in [
+        ("low += weight *", "low += "),
+        ("(rest == half) && ((kept & 1u) == 1u)", "rest == half"),
+        ("rank * params.units + unit", "unit"),
+    ] {
+        notices(&LOCO_AVERAGE.source(Input::F32), right, wrong, |gpu, text| {
+            let codec = Codec::Loco(Config { scale_log2: 0, ..Config::default() });
+            // A power of two as total and sums of 25 bits or less: ties of the product need an odd factor.
+            let average = Average::with_source(gpu, &codec, 8192, Limits::of(gpu), text).unwrap();
+            let mut means = Means::new(average);
+            let mut random = Random(SEED);
+            (0..40).try_for_each(|_| {
+                let weights: Vec<u32> = (0..8).map(|k| (random.below(1 << (18 - k)) + 1) as u32).collect();
+                let packets = any_packets(&mut random, &codec, 8192, 8);
+                means.compare(&codec, &packets, &weights)
+            })
+        });
     }
 }
 
@@ -85,41 +157,62 @@ fn a_shader_that_rounds_half_up_or_forgets_the_residual_is_noticed() {
 fn a_dispatch_of_many_rows_changes_no_bit() {
     // Rows of 2 workgroups stand for rows of 65,535, which 512 MiB of gradient would be needed to fill.
     let elements = 3 * 65_536 * 8 + 13;
-    let config = Config::default();
     for gpu in gpus() {
         for workgroups_per_dimension in [2, 65_535] {
             let limits = Limits { binding_bytes: Limits::of(&gpu).binding_bytes, workgroups_per_dimension };
             let mut random = Random(SEED);
-            let steps: Vec<_> = (0..2).map(|_| gradient(&mut random, elements, &config)).collect();
-            let mut encode = Encode::with_limits(&gpu, elements, limits).unwrap();
-            compare(&config, 1, &steps, &mut encode)
+            let steps: Vec<_> =
+                (0..2).map(|_| gradient(&mut random, elements, &LOCO(), Input::F32)).collect();
+            let mut encode = Encode::with_limits(&gpu, &LOCO(), Input::F32, elements, limits).unwrap();
+            compare(&LOCO(), 1, &steps, &mut encode)
                 .unwrap_or_else(|difference| panic!("{limits:?}: {difference}"));
         }
     }
+}
+
+/// Packets of random words, one per rank: any may come from a peer.
+fn any_packets(random: &mut Random, codec: &Codec, elements: usize, ranks: usize) -> Vec<Vec<u32>> {
+    let words = codec.packet_words(elements);
+    (0..ranks).map(|_| (0..words).map(|_| random.bits() as u32).collect()).collect()
+}
+
+/// Packets as encoders write them, one per rank.
+fn true_packets(random: &mut Random, codec: &Codec, elements: usize, ranks: usize) -> Vec<Vec<u32>> {
+    let encode = |_| {
+        let values = gradient(random, elements, codec, Input::F32);
+        let mut packet = vec![0; codec.packet_words(elements)];
+        codec.encode(Step::FIRST, values.gradient(), &mut vec![0; codec.state_words(elements)], &mut packet);
+        packet
+    };
+    (0..ranks).map(encode).collect()
 }
 
 #[test]
 fn every_adapter_averages_as_the_definition_for_any_world_size_length_and_cut() {
     for gpu in gpus() {
         for limits in [Limits::of(&gpu), narrow(&gpu), TINY] {
-            for elements in [1, 7, 8, 9, 63, 64, 65, 257, 2305, 4097] {
-                let mut average = Average::with_limits(&gpu, elements, limits).unwrap();
-                // Up, down and up again: buffers of a larger world serve a smaller one.
-                for (world_size, config) in [1, 2, 17, 3, 33, 5].into_iter().zip(configs()) {
-                    let mut random = Random(SEED + world_size as u64);
-                    let words = packet_words(elements);
-                    let packets: Vec<Vec<u32>> =
-                        (0..world_size).map(|_| (0..words).map(|_| random.bits() as u32).collect()).collect();
-                    let mut weights: Vec<u32> = (0..world_size).map(|_| random.below(1000) as u32).collect();
-                    weights[0] += 1;
-                    let (got, want) = means(&mut average, &config, &packets, &weights).unwrap();
-                    let different = (0..elements).find(|&at| got[at] != want[at]);
-                    assert_eq!(
-                        different.map(|at| (at, got[at], want[at])),
-                        None,
-                        "{}, {limits:?}, {elements} elements, world size {world_size}, {config:?}, seed {SEED}",
-                        gpu.info().name
-                    );
+            for codec in codecs() {
+                for elements in [1, 7, 8, 9, 63, 64, 65, 2305, 4096, 4097] {
+                    let mut means = Means::new(Average::with_limits(&gpu, &codec, elements, limits).unwrap());
+                    // Up, down and up again: buffers of a larger world serve a smaller one.
+                    for ranks in [1, 2, 17, 3, 5, 5] {
+                        let mut random = Random(SEED + ranks as u64);
+                        let packets = if ranks == 17 { any_packets } else { true_packets }(
+                            &mut random,
+                            &codec,
+                            elements,
+                            ranks,
+                        );
+                        let mut weights: Vec<u32> = (0..ranks).map(|_| random.below(1000) as u32).collect();
+                        weights[0] += 1;
+                        // One rank without samples, whose packet does not count.
+                        if let [.., last] = &mut weights[1..] {
+                            *last = 0;
+                        }
+                        means.compare(&codec, &packets, &weights).unwrap_or_else(|difference| {
+                            panic!("{}, {limits:?}, seed {SEED}: {difference}", gpu.info().name)
+                        });
+                    }
                 }
             }
         }
@@ -131,22 +224,16 @@ fn the_product_of_the_mean_is_rounded_as_ieee_754_says_for_every_sum() {
     // Weights near the limit, so that sums and totals use all 24 bits and the product is inexact almost everywhere.
     let elements = 8192;
     for gpu in gpus() {
-        let mut average = Average::new(&gpu, elements).unwrap();
+        let mut means = Means::new(Average::new(&gpu, &LOCO(), elements).unwrap());
         let mut random = Random(SEED);
         for round in 0..40_u64 {
             let scale_log2 = [19, -64, 64, 0][round as usize % 4];
-            let config = Config { scale_log2, ..Config::default() };
+            let codec = Codec::Loco(Config { scale_log2, ..Config::default() });
             let weights: Vec<u32> = (0..8).map(|k| (random.below(1 << (18 - k)) + 1) as u32).collect();
-            let packets: Vec<Vec<u32>> =
-                (0..8).map(|_| (0..packet_words(elements)).map(|_| random.bits() as u32).collect()).collect();
-            let (got, want) = means(&mut average, &config, &packets, &weights).unwrap();
-            let different = (0..elements).find(|&at| got[at] != want[at]);
-            assert_eq!(
-                different.map(|at| (at, got[at], want[at])),
-                None,
-                "{}, round {round}, weights {weights:?}, {config:?}, seed {SEED}",
-                gpu.info().name
-            );
+            let packets = any_packets(&mut random, &codec, elements, 8);
+            means.compare(&codec, &packets, &weights).unwrap_or_else(|difference| {
+                panic!("{}, round {round}, seed {SEED}: {difference}", gpu.info().name)
+            });
         }
     }
 }
@@ -156,7 +243,8 @@ fn a_mean_of_4096_ranks_is_exact_and_a_sum_of_zero_is_plus_zero() {
     let elements = 65;
     for gpu in gpus() {
         for limits in [Limits::of(&gpu), TINY] {
-            let mut average = Average::with_limits(&gpu, elements, limits).unwrap();
+            let average = Average::with_limits(&gpu, &LOCO(), elements, limits).unwrap();
+            let mut means = Means::new(average);
             let mut random = Random(SEED);
             let packets: Vec<Vec<u32>> = (0..4096)
                 // Element 0 is 1 on even ranks and -1 on odd ones: its sum is 0.
@@ -166,30 +254,63 @@ fn a_mean_of_4096_ranks_is_exact_and_a_sum_of_zero_is_plus_zero() {
                         .collect()
                 })
                 .collect();
-            let (got, want) = means(&mut average, &Config::default(), &packets, &[511; 4096]).unwrap();
-            assert_eq!(got, want, "{}, {limits:?}", gpu.info().name);
-            assert_eq!(got[0], 0, "plus zero, {}", gpu.info().name);
+            means.compare(&LOCO(), &packets, &[511; 4096]).unwrap();
+            let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+            let mut mean = vec![f32::NAN; elements];
+            means.average.average(&LOCO(), &packets, &[511; 4096], &mut mean).unwrap();
+            assert_eq!(mean[0].to_bits(), 0, "plus zero, {}", gpu.info().name);
         }
     }
 }
 
 #[test]
-fn a_residual_that_was_read_goes_back_and_continues_the_run() {
-    let config = Config { reset_every: None, ..Config::default() };
+fn a_state_that_was_read_goes_back_and_continues_the_run_on_either_side() {
     for gpu in gpus() {
-        for limits in [Limits::of(&gpu), TINY] {
-            let mut random = Random(SEED);
-            let gradients: Vec<_> = (0..2).map(|_| gradient(&mut random, 203, &config)).collect();
-            let mut first = Encode::with_limits(&gpu, 203, limits).unwrap();
-            let mut packets = [[0; 26]; 2];
-            let step = Step::FIRST;
-            first.encode(&config, step, &gradients[0], &mut packets[0]).unwrap();
-            let mut second = Encode::new(&gpu, 203).unwrap();
-            second.set_residual(&first.residual().unwrap()).unwrap();
-            first.encode(&config, step, &gradients[1], &mut packets[0]).unwrap();
-            second.encode(&config, step, &gradients[1], &mut packets[1]).unwrap();
-            assert_eq!(packets[0], packets[1]);
-            assert_eq!(first.residual().unwrap(), second.residual().unwrap());
+        for codec in codecs() {
+            for limits in [Limits::of(&gpu), TINY] {
+                let elements = 203;
+                let mut random = Random(SEED);
+                let mut values = || gradient(&mut random, elements, &codec, Input::F32);
+                let (first_step, second_step) = (values(), values());
+                let mut packets = vec![vec![0; codec.packet_words(elements)]; 3];
+                let make = |limits| Encode::with_limits(&gpu, &codec, Input::F32, elements, limits).unwrap();
+                let mut first = make(limits);
+                let step = Step::FIRST;
+                first.encode(&codec, step, first_step.gradient(), &mut packets[0]).unwrap();
+                let mut second = make(Limits::of(&gpu));
+                let mut cpu = first.state().unwrap();
+                second.set_state(&cpu).unwrap();
+                first.encode(&codec, step, second_step.gradient(), &mut packets[0]).unwrap();
+                second.encode(&codec, step, second_step.gradient(), &mut packets[1]).unwrap();
+                codec.encode(step, second_step.gradient(), &mut cpu, &mut packets[2]);
+                assert_eq!(packets[0], packets[1], "{codec:?}");
+                assert_eq!(packets[0], packets[2], "{codec:?}");
+                assert_eq!(first.state().unwrap(), cpu, "{codec:?}");
+                assert_eq!(second.state().unwrap(), cpu, "{codec:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gradient_of_another_type_is_refused_until_it_is_announced_and_the_state_goes_on() {
+    let elements = 203;
+    for gpu in gpus() {
+        let mut random = Random(SEED);
+        let mut encode = Encode::with_limits(&gpu, &LOCO(), Input::F32, elements, TINY).unwrap();
+        let mut cpu = Cpu::new(definition(), &LOCO(), elements);
+        let (mut got, mut want) = (vec![0; packet_words(elements)], vec![0; packet_words(elements)]);
+        for input in [Input::F32, Input::F16, Input::Bf16, Input::F32] {
+            let values = gradient(&mut random, elements, &LOCO(), input);
+            if input != Input::F32 {
+                let error = encode.encode(&LOCO(), Step::FIRST, values.gradient(), &mut got).unwrap_err();
+                assert!(matches!(error, GpuError::Input { given, .. } if given == input), "{error}");
+            }
+            encode.set_input(input).unwrap();
+            encode.encode(&LOCO(), Step::FIRST, values.gradient(), &mut got).unwrap();
+            cpu.encode(&LOCO(), Step::FIRST, values.gradient(), &mut want);
+            assert_eq!(got, want, "{input:?}");
+            assert_eq!(encode.state().unwrap(), cpu.state(), "{input:?}");
         }
     }
 }
@@ -201,9 +322,13 @@ fn threads_that_share_one_device_do_not_disturb_each_other() {
             for thread in 0..4 {
                 let gpu = &gpu;
                 scope.spawn(move || {
-                    let make = |elements| Encode::with_limits(gpu, elements, TINY).unwrap();
-                    equals_the_definition(257 + thread, make)
-                        .unwrap_or_else(|difference| panic!("{difference}"));
+                    for codec in codecs() {
+                        let elements = 257 + thread;
+                        let mut encode =
+                            Encode::with_limits(gpu, &codec, Input::F32, elements, TINY).unwrap();
+                        equals_the_definition(&codec, Input::F32, elements, &mut encode)
+                            .unwrap_or_else(|difference| panic!("{difference}"));
+                    }
                 });
             }
         });
@@ -213,47 +338,65 @@ fn threads_that_share_one_device_do_not_disturb_each_other() {
 #[test]
 fn wrong_arguments_are_errors_of_the_caller_and_change_nothing() {
     for gpu in gpus() {
-        let config = Config::default();
-        let mut encode = Encode::new(&gpu, 9).unwrap();
-        let short = encode.encode(&config, Step::FIRST, &[0.0; 8], &mut [0; 2]).unwrap_err();
+        let codec = LOCO();
+        let mut encode = Encode::new(&gpu, &codec, Input::F32, 9).unwrap();
+        let short = encode.encode(&codec, Step::FIRST, (&[0.0_f32; 8]).into(), &mut [0; 2]).unwrap_err();
         assert_eq!(short.to_string(), "gradient has 8 elements, this state was made for 9");
-        let narrow = encode.encode(&config, Step::FIRST, &[0.0; 9], &mut [0; 1]).unwrap_err();
+        let gradient = (&[0.0_f32; 9]).into();
+        let narrow = encode.encode(&codec, Step::FIRST, gradient, &mut [0; 1]).unwrap_err();
         assert_eq!(narrow.to_string(), "packet has 1 words, this state was made for 2");
-        let wild = Config { residual_scale_log2: 7, ..config };
-        let wild = encode.encode(&wild, Step::FIRST, &[0.0; 9], &mut [0; 2]).unwrap_err();
-        assert!(matches!(wild, GpuError::Config(_)), "{wild}");
-        assert!(matches!(encode.set_residual(&[0; 8]).unwrap_err(), GpuError::Length { given: 8, .. }));
-        assert_eq!(encode.residual().unwrap(), [0; 9]);
+        let wild = Codec::Loco(Config { residual_scale_log2: 7, ..Config::default() });
+        let error = encode.encode(&wild, Step::FIRST, gradient, &mut [0; 2]).unwrap_err();
+        assert!(matches!(error, GpuError::Config(_)), "{error}");
+        let error = Encode::new(&gpu, &wild, Input::F32, 9).unwrap_err();
+        assert!(matches!(error, GpuError::Config(_)), "{error}");
+        let other = encode.encode(&Codec::F32, Step::FIRST, gradient, &mut [0; 2]).unwrap_err();
+        assert_eq!(other.to_string(), "codec is f32, this state was made for loco");
+        let half = [f16::ZERO; 9];
+        let half = encode.encode(&codec, Step::FIRST, (&half).into(), &mut [0; 2]).unwrap_err();
+        assert_eq!(half.to_string(), "gradient is f16, this state was made for f32");
+        assert!(matches!(encode.set_state(&[0; 3]).unwrap_err(), GpuError::Length { given: 3, .. }));
+        assert_eq!(encode.state().unwrap(), [0; 4]);
 
-        let mut average = Average::new(&gpu, 9).unwrap();
-        let error = average.average(&config, &[&[0; 1]], &[1], &mut [0.0; 9]).unwrap_err();
+        let mut average = Average::new(&gpu, &codec, 9).unwrap();
+        let error = average.average(&codec, &[&[0; 1]], &[1], &mut [0.0; 9]).unwrap_err();
         assert!(matches!(error, GpuError::Average(AverageError::PacketLength { words: 1, .. })), "{error}");
-        let error = average.average(&config, &[&[0; 2]], &[0], &mut [0.0; 9]).unwrap_err();
+        let error = average.average(&codec, &[&[0; 2]], &[0], &mut [0.0; 9]).unwrap_err();
         assert!(matches!(error, GpuError::Average(AverageError::NoSamples { .. })), "{error}");
+        let error = average.average(&Codec::F32, &[&[0; 9]], &[1], &mut [0.0; 9]).unwrap_err();
+        assert!(matches!(error, GpuError::Codec { .. }), "{error}");
+        assert_eq!(average.state().unwrap(), [0; 0]);
+        assert!(matches!(average.set_state(&[0]).unwrap_err(), GpuError::Length { given: 1, .. }));
     }
 }
 
 #[test]
 fn an_empty_shard_encodes_and_averages_to_nothing() {
     for gpu in gpus() {
-        let mut encode = Encode::new(&gpu, 0).unwrap();
-        let stats = encode.encode(&Config::default(), Step::FIRST, &[], &mut []).unwrap();
-        assert_eq!((stats.nonfinite, stats.saturated), (0, 0));
-        assert_eq!(encode.residual().unwrap(), []);
-        Average::new(&gpu, 0).unwrap().average(&Config::default(), &[&[]], &[1], &mut []).unwrap();
+        for codec in codecs() {
+            let mut encode = Encode::new(&gpu, &codec, Input::F32, 0).unwrap();
+            let stats = encode.encode(&codec, Step::FIRST, (&[0.0_f32; 0]).into(), &mut []).unwrap();
+            assert_eq!((stats.nonfinite, stats.saturated), (0, 0));
+            assert_eq!(encode.state().unwrap(), [0; 0]);
+            Average::new(&gpu, &codec, 0).unwrap().average(&codec, &[&[]], &[1], &mut []).unwrap();
+        }
     }
 }
 
 #[test]
 fn a_destroyed_device_is_a_typed_error_and_no_panic() {
     for gpu in gpus() {
-        let config = Config::default();
-        let mut encode = Encode::new(&gpu, 100).unwrap();
-        encode.encode(&config, Step::FIRST, &[1.0; 100], &mut [0; 13]).unwrap();
+        let gradient = (&[1.0_f32; 100]).into();
+        let mut encode = Encode::new(&gpu, &LOCO(), Input::F32, 100).unwrap();
+        let mut average = Average::new(&gpu, &LOCO(), 100).unwrap();
+        encode.encode(&LOCO(), Step::FIRST, gradient, &mut [0; 13]).unwrap();
+        average.average(&LOCO(), &[&[0; 13]], &[1], &mut [0.0; 100]).unwrap();
         gpu.device().destroy();
-        let error = encode.encode(&config, Step::FIRST, &[1.0; 100], &mut [0; 13]).unwrap_err();
+        let error = encode.encode(&LOCO(), Step::FIRST, gradient, &mut [0; 13]).unwrap_err();
         assert!(matches!(error, GpuError::DeviceLost { .. }), "{error}");
-        let error = Encode::new(&gpu, 100).unwrap_err();
+        let error = average.average(&LOCO(), &[&[0; 13]], &[1], &mut [0.0; 100]).unwrap_err();
+        assert!(matches!(error, GpuError::DeviceLost { .. }), "{error}");
+        let error = Encode::new(&gpu, &LOCO(), Input::F32, 100).unwrap_err();
         assert!(matches!(error, GpuError::DeviceLost { .. }), "{error}");
     }
 }
@@ -271,31 +414,34 @@ fn a_device_of_the_caller_serves_as_well_and_its_loss_is_a_typed_error() {
         };
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor)).unwrap();
         let own = Gpu::from_device(&adapter.get_info(), device.clone(), queue);
-        equals_the_definition(2305, |elements| Encode::new(&own, elements).unwrap())
-            .unwrap_or_else(|difference| panic!("{}: {difference}", gpu.info().name));
-
-        let mut encode = Encode::new(&own, 100).unwrap();
+        for codec in codecs() {
+            let mut encode = Encode::new(&own, &codec, Input::F32, 2305).unwrap();
+            equals_the_definition(&codec, Input::F32, 2305, &mut encode)
+                .unwrap_or_else(|difference| panic!("{}: {difference}", gpu.info().name));
+        }
+        let mut encode = Encode::new(&own, &LOCO(), Input::F32, 100).unwrap();
         device.destroy();
-        let error = encode.encode(&Config::default(), Step::FIRST, &[1.0; 100], &mut [0; 13]).unwrap_err();
+        let gradient = (&[1.0_f32; 100]).into();
+        let error = encode.encode(&LOCO(), Step::FIRST, gradient, &mut [0; 13]).unwrap_err();
         assert!(matches!(error, GpuError::DeviceLost { .. }), "{error}");
     }
 }
 
 #[test]
-fn a_device_that_misses_its_deadline_is_a_typed_error_and_the_state_waits_for_a_residual() {
+fn a_device_that_misses_its_deadline_is_a_typed_error_and_the_encoder_waits_for_a_state() {
     let elements = 1 << 22;
-    let (gradient, mut packet) = (vec![1.0; elements], vec![0; packet_words(elements)]);
+    let (gradient, mut packet) = (vec![1.0_f32; elements], vec![0; packet_words(elements)]);
     for gpu in gpus() {
         let hurried = gpu.with_deadline(std::time::Duration::ZERO);
-        let mut encode = Encode::new(&hurried, elements).unwrap();
+        let mut encode = Encode::new(&hurried, &LOCO(), Input::F32, elements).unwrap();
         let mut run =
-            |encode: &mut Encode| encode.encode(&Config::default(), Step::FIRST, &gradient, &mut packet);
+            |encode: &mut Encode| encode.encode(&LOCO(), Step::FIRST, (&gradient).into(), &mut packet);
         // A device may be done before anyone waits, when this thread is put to sleep in between; not every time.
         let error = (0..20).find_map(|_| run(&mut encode).err()).unwrap();
         assert!(matches!(error, GpuError::Timeout { .. }), "{error}");
         let error = run(&mut encode).unwrap_err();
         assert!(matches!(error, GpuError::Broken { .. }), "{error}");
-        encode.set_residual(&vec![0; elements]).unwrap();
+        encode.set_state(&vec![0; LOCO().state_words(elements)]).unwrap();
         let result = run(&mut encode);
         assert!(
             matches!(result, Ok(_) | Err(GpuError::Timeout { .. })),
@@ -307,8 +453,8 @@ fn a_device_that_misses_its_deadline_is_a_typed_error_and_the_state_waits_for_a_
 #[test]
 fn a_shader_that_does_not_compile_is_a_typed_error_and_no_panic() {
     for gpu in gpus() {
-        let error =
-            Encode::with_source(&gpu, 8, Limits::of(&gpu), "fn main() { let x: u32 = 1.0; }").unwrap_err();
+        let text = "fn main() { let x: u32 = 1.0; }";
+        let error = Encode::with_source(&gpu, &LOCO(), Input::F32, 8, Limits::of(&gpu), text).unwrap_err();
         assert!(matches!(error, GpuError::Device { .. }), "{error}");
         assert!(!error.to_string().contains('\n'), "{error}");
     }

@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use gradwire::gpu::source::{FRAGMENTS, SHADERS, Shader};
+use gradwire::codec::Input;
+use gradwire::gpu::source::{self, FRAGMENTS, SHADERS, Shader};
 use naga::{AddressSpace, Module, TypeInner, valid};
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
@@ -36,8 +37,14 @@ fn files() -> Vec<(String, String)> {
     files
 }
 
-fn parse(shader: &Shader) -> (Module, valid::ModuleInfo) {
-    let source = shader.source();
+/// Every text that a driver may get: each kernel, for each type of gradient that it may read.
+fn texts() -> impl Iterator<Item = (&'static Shader, Input)> {
+    let inputs = |shader: &Shader| if shader.gradient { &Input::ALL[..] } else { &[Input::F32] };
+    SHADERS.iter().flat_map(move |shader| inputs(shader).iter().map(move |input| (shader, *input)))
+}
+
+fn parse(shader: &Shader, input: Input) -> (Module, valid::ModuleInfo) {
+    let source = shader.source(input);
     let module = naga::front::wgsl::parse_str(&source)
         .unwrap_or_else(|error| panic!("{}: {}", shader.path, error.emit_to_string(&source)));
     // No capability beyond core WebGPU.
@@ -111,6 +118,7 @@ fn every_file_is_in_the_table_and_every_row_is_a_file() {
         .iter()
         .map(|shader| (shader.path.to_owned(), shader.body.to_owned()))
         .chain(FRAGMENTS.iter().map(|(stem, text)| (format!("lib/{stem}"), (*text).to_owned())))
+        .chain(Input::ALL.map(|input| (format!("input/{}", input.name()), source::input(input).to_owned())))
         .collect();
     assert_eq!(files().into_iter().collect::<BTreeSet<_>>(), in_table);
 }
@@ -131,11 +139,12 @@ fn every_kernel_has_a_twin_which_its_header_names() {
 
 #[test]
 fn names_in_a_fragment_start_with_its_stem_and_files_stay_short() {
-    for (stem, text) in FRAGMENTS {
+    let inputs = Input::ALL.map(|input| ("input", source::input(input)));
+    for (stem, text) in FRAGMENTS.iter().chain(&inputs) {
         for line in text.lines() {
             let name = line.strip_prefix("fn ").or_else(|| line.strip_prefix("const "));
             if let Some(name) = name.or_else(|| line.strip_prefix("struct ")) {
-                assert!(name.starts_with(&format!("{stem}_")), "lib/{stem}.wgsl: {line}");
+                assert!(name.starts_with(&format!("{stem}_")), "fragment {stem}: {line}");
             }
         }
     }
@@ -172,8 +181,8 @@ fn the_textual_guard_notices_what_it_forbids() {
 
 #[test]
 fn every_kernel_keeps_to_four_storage_buffers_one_uniform_and_256_invocations() {
-    for shader in SHADERS {
-        let (module, _) = parse(shader);
+    for (shader, input) in texts() {
+        let (module, _) = parse(shader, input);
         let count = |wanted: fn(&AddressSpace) -> bool| {
             module.global_variables.iter().filter(|(_, variable)| wanted(&variable.space)).count()
         };
@@ -189,8 +198,8 @@ fn every_kernel_keeps_to_four_storage_buffers_one_uniform_and_256_invocations() 
 
 #[test]
 fn no_expression_of_any_kernel_has_a_float_type() {
-    for shader in SHADERS {
-        let (module, info) = parse(shader);
+    for (shader, input) in texts() {
+        let (module, info) = parse(shader, input);
         for (handle, kind) in module.types.iter() {
             let scalar = match kind.inner {
                 TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } | TypeInner::Atomic(scalar) => {
@@ -215,8 +224,8 @@ fn no_expression_of_any_kernel_has_a_float_type() {
 #[test]
 fn every_kernel_translates_to_spirv_hlsl_msl_and_glsl() {
     use naga::back::{glsl, hlsl, msl, spv};
-    for shader in SHADERS {
-        let (module, info) = parse(shader);
+    for (shader, input) in texts() {
+        let (module, info) = parse(shader, input);
         let words = spv::write_vec(&module, &info, &spv::Options::default(), None).unwrap();
         assert_eq!(words[0], 0x0723_0203, "{}: SPIR-V magic", shader.path);
 

@@ -8,25 +8,28 @@
 #[path = "common/gpu.rs"]
 mod common;
 
-use common::{Cpu, Encoder, compare, configs, gpus, narrow};
+use common::{Cpu, Encoder, Values, compare, configs, gpus, narrow};
 use gradwire::codec::loco::{Config, packet_words, variants};
-use gradwire::codec::{Stats, Step};
-use gradwire::gpu::loco::Encode;
+use gradwire::codec::{Codec, Input, Stats, Step};
+use gradwire::gpu::{Encode, Limits};
 
 const NONFINITE: [u32; 6] = [0x7F80_0000, 0xFF80_0000, 0x7F80_0001, 0x7FC0_0000, 0xFFFF_FFFF, 0xFF80_0001];
 
 /// A fresh encoder for so many elements.
-type Make<'a> = &'a dyn Fn(usize) -> Box<dyn Encoder>;
+type Make<'a> = &'a dyn Fn(&Codec, usize) -> Box<dyn Encoder>;
 
 /// Runs `check` with every CPU variant, and with every adapter in two cuts.
 fn for_every_encoder(check: impl Fn(Make)) {
     for variant in variants() {
         println!("cpu: {}", variant.name);
-        check(&|elements| Box::new(Cpu(variant, vec![0; elements])));
+        check(&|codec, elements| Box::new(Cpu::new(variant, codec, elements)));
     }
     for gpu in gpus() {
-        check(&|elements| Box::new(Encode::new(&gpu, elements).unwrap()));
-        check(&|elements| Box::new(Encode::with_limits(&gpu, elements, narrow(&gpu)).unwrap()));
+        for limits in [Limits::of(&gpu), narrow(&gpu)] {
+            check(&|codec, elements| {
+                Box::new(Encode::with_limits(&gpu, codec, Input::F32, elements, limits).unwrap())
+            });
+        }
     }
 }
 
@@ -39,6 +42,14 @@ fn around(value: f64, ulps: u32) -> impl Iterator<Item = f32> {
     })
 }
 
+/// Compares with the definition, with the same input again and again: each residual that a step leaves moves the next
+/// ties.
+fn repeated(config: &Config, gradient: &[f32], steps: usize, make: Make) {
+    let codec = Codec::Loco(*config);
+    let steps = vec![Values::new(Input::F32, gradient); steps];
+    compare(&codec, 1, &steps, &mut *make(&codec, gradient.len())).unwrap();
+}
+
 #[test]
 fn codes_and_residuals_are_right_on_and_around_every_tie_of_the_code() {
     for_every_encoder(|make| {
@@ -46,9 +57,7 @@ fn codes_and_residuals_are_right_on_and_around_every_tie_of_the_code() {
             let unit = 2_f64.powi(-i32::from(config.scale_log2));
             let ties: Vec<f32> =
                 (0..80).flat_map(|halves| around(f64::from(halves) * 0.5 * unit, 2)).collect();
-            // The same input again and again: each residual that a step leaves moves the next ties.
-            let steps = vec![ties; 6];
-            compare(&config, 1, &steps, &mut *make(steps[0].len())).unwrap();
+            repeated(&config, &ties, 6, make);
         }
     });
 }
@@ -65,10 +74,16 @@ fn the_fixed_point_is_right_on_and_around_the_ties_of_its_last_digit() {
                 .chain((1 << 18) - 40..(1 << 18) + 40)
                 .flat_map(|k| around((f64::from(k) + 0.5) * unit, 1))
                 .collect();
-            let steps = vec![ties; 4];
-            compare(&config, 1, &steps, &mut *make(steps[0].len())).unwrap();
+            repeated(&config, &ties, 4, make);
         }
     });
+}
+
+/// A residual as the state of an encoder.
+fn words(residuals: &[i8]) -> Vec<u32> {
+    let mut words = vec![0; residuals.len().div_ceil(8) * 2];
+    bytemuck::cast_slice_mut(&mut words)[..residuals.len()].copy_from_slice(residuals);
+    words
 }
 
 #[test]
@@ -82,16 +97,17 @@ fn every_residual_meets_every_tie() {
             let residuals: Vec<i8> =
                 (i8::MIN..=i8::MAX).flat_map(|residual| vec![residual; gradients.len()]).collect();
             let gradient = gradients.repeat(256);
+            let codec = Codec::Loco(config);
             let mut want_residual = residuals.clone();
             let mut want = vec![0; packet_words(gradient.len())];
             let mut got = want.clone();
             let step = Step::FIRST;
             let want_stats = (variants()[0].encode)(&config, step, &gradient, &mut want_residual, &mut want);
-            let mut encode = Encode::new(&gpu, gradient.len()).unwrap();
-            encode.set_residual(&residuals).unwrap();
-            let got_stats = encode.encode(&config, step, &gradient, &mut got).unwrap();
+            let mut encode = Encode::new(&gpu, &codec, Input::F32, gradient.len()).unwrap();
+            encode.set_state(&words(&residuals)).unwrap();
+            let got_stats = encode.encode(&codec, step, (&gradient).into(), &mut got).unwrap();
             assert_eq!(got, want, "{config:?}, {}", gpu.info().name);
-            assert_eq!(encode.residual().unwrap(), want_residual, "{config:?}, {}", gpu.info().name);
+            assert_eq!(encode.state().unwrap(), words(&want_residual), "{config:?}, {}", gpu.info().name);
             assert_eq!(got_stats, want_stats, "{config:?}, {}", gpu.info().name);
         }
     }
@@ -107,37 +123,38 @@ fn gradients_of_every_exponent_saturate_or_vanish_alike() {
                         .map(|m| f32::from_bits((top << 23) | m))
                 })
                 .collect();
-            let steps = vec![all; 3];
-            compare(&config, 1, &steps, &mut *make(steps[0].len())).unwrap();
+            repeated(&config, &all, 3, make);
         }
     });
 }
 
 #[test]
 fn a_nonfinite_value_in_any_place_of_a_group_sends_zero_clears_its_residual_and_is_counted() {
-    let config = Config { reset_every: None, ..Config::default() };
+    let codec = Codec::Loco(Config { reset_every: None, ..Config::default() });
     let unit = 2_f32.powi(-19);
     for_every_encoder(|make| {
         for elements in [8, 13, 16] {
             for place in 0..elements {
                 for bits in NONFINITE {
-                    let mut encoder = make(elements);
+                    let mut encoder = make(&codec, elements);
                     let mut packet = vec![0; packet_words(elements)];
                     // 1.25 codes leave a residual of 0.25 everywhere; then one place turns bad.
                     let mut gradient = vec![1.25 * unit; elements];
-                    encoder.encode(&config, Step::FIRST, &gradient, &mut packet);
+                    encoder.encode(&codec, Step::FIRST, (&gradient).into(), &mut packet);
                     gradient[place] = f32::from_bits(bits);
-                    let stats = encoder.encode(&config, Step::FIRST, &gradient, &mut packet);
+                    let stats = encoder.encode(&codec, Step::FIRST, (&gradient).into(), &mut packet);
                     assert_eq!(
                         stats,
                         Stats { nonfinite: 1, saturated: 0 },
                         "place {place}, bits {bits:#010x}"
                     );
-                    for (at, residual) in encoder.residual().into_iter().enumerate() {
+                    let state = encoder.state();
+                    let residuals: &[i8] = bytemuck::cast_slice(&state);
+                    for (at, residual) in residuals.iter().take(elements).enumerate() {
                         let code = (packet[at / 8] >> (4 * (at % 8))) & 0xF;
                         let (want_code, cleared) = if at == place { (0, true) } else { (1, false) };
                         assert_eq!(code, want_code, "element {at}, place {place}, bits {bits:#010x}");
-                        assert_eq!(residual == 0, cleared, "element {at}, place {place}, bits {bits:#010x}");
+                        assert_eq!(*residual == 0, cleared, "element {at}, place {place}, bits {bits:#010x}");
                     }
                 }
             }
@@ -149,11 +166,12 @@ fn a_nonfinite_value_in_any_place_of_a_group_sends_zero_clears_its_residual_and_
 fn the_words_after_the_last_element_are_zero_and_stay_zero() {
     for_every_encoder(|make| {
         for elements in 1..=16 {
-            let mut encoder = make(elements);
+            let codec = Codec::Loco(Config::default());
+            let mut encoder = make(&codec, elements);
             let mut packet = vec![u32::MAX; packet_words(elements)];
             let gradient = vec![f32::MIN; elements];
             for _ in 0..3 {
-                encoder.encode(&Config::default(), Step::FIRST, &gradient, &mut packet);
+                encoder.encode(&codec, Step::FIRST, (&gradient).into(), &mut packet);
                 let used = 4 * (elements % 8);
                 let padding = if used == 0 { 0 } else { packet[packet.len() - 1] >> used };
                 assert_eq!(padding, 0, "{elements} elements");

@@ -1,15 +1,15 @@
 // loco/encode: compensate, quantize to 4 bits, pack, average the 8-bit residual.
 // CPU twin: codec::loco::encode. Fragments: fixed, nibble, byte.
-// One invocation owns groups of 8 elements: two gradient vectors, two residual words, one packet word.
+// One invocation owns a unit of 8 elements: two gradient vectors, two residual words, one packet word.
 //   params    Params  in      one per dispatch
-//   gradient  f32[n]  in      as bits, 4 to a vector; zero up to a multiple of 8
+//   gradient  any[n]  in      in shaders/input, by input_load4; zero up to a multiple of 8
 //   residual  i8[n]   in/out  4 to a word, 8 to a vector, element i in bits 8(i%4)..
 //   packet    i4[n]   out     8 to a word, element i in bits 4(i%8)..
 //   stats     u32[2]  in/out  adds: non-finite elements, saturated codes
 
 struct Params {
-    groups: u32, // elements / 8, rounded up
-    row: u32, // invocations in one row of the two-dimensional grid
+    units: u32, // elements / 8, rounded up
+    columns: u32, // workgroups in one row of the two-dimensional grid
     point: i32, // 138 - scale_log2
     residual_scale_log2: u32, // 0..=6
     decay: u32, // weight of the old residual in 1/256, 0..=255
@@ -17,7 +17,6 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
-@group(0) @binding(1) var<storage, read> gradient: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read_write> residual: array<vec2<u32>>;
 @group(0) @binding(3) var<storage, read_write> packet: array<u32>;
 @group(0) @binding(4) var<storage, read_write> stats: array<atomic<u32>, 2>;
@@ -58,16 +57,16 @@ fn encode4(bits: vec4<u32>, word: u32) -> Half {
 }
 
 @compute @workgroup_size(256)
-fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    let group = id.y * params.row + id.x;
-    if group >= params.groups {
+fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) local: u32) {
+    let unit = (workgroup.y * params.columns + workgroup.x) * 256u + local;
+    if unit >= params.units {
         return;
     }
-    let old = residual[group];
-    let low = encode4(gradient[2u * group], old.x);
-    let high = encode4(gradient[2u * group + 1u], old.y);
-    packet[group] = low.codes | (high.codes << 16u);
-    residual[group] = vec2<u32>(low.residual, high.residual);
+    let old = residual[unit];
+    let low = encode4(input_load4(2u * unit), old.x);
+    let high = encode4(input_load4(2u * unit + 1u), old.y);
+    packet[unit] = low.codes | (high.codes << 16u);
+    residual[unit] = vec2<u32>(low.residual, high.residual);
 
     // Rare, so a global atomic each costs less than a barrier for all.
     let nonfinite = low.nonfinite + high.nonfinite;

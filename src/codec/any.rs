@@ -192,6 +192,21 @@ impl Codec {
         self.method().encode(step, gradient, state, packet)
     }
 
+    /// What [`Self::average`] checks before it reads a packet, for a mean of `elements` that is computed elsewhere; the
+    /// result is the sum of the weights.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::average`].
+    pub fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
+        self.validate()?;
+        let total = AverageError::check(packets, weights, elements, self.packet_words(elements))?;
+        match self {
+            // Every word is one that an encoder may write.
+            Self::F32 | Self::Loco(_) => Ok(total),
+        }
+    }
+
     /// The weighted mean of one packet per rank, in rank order, into `mean`.
     ///
     /// Every packet has [`Self::packet_words`]`(mean.len())` words; `weights` are samples per rank (0 is allowed as long

@@ -16,6 +16,14 @@ pub(crate) const HEAD: usize = 256;
 
 type Mapped = Result<(), wgpu::BufferAsyncError>;
 
+/// Bytes of an upload from `at` on, and behind them so many zeros.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) at: usize,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) zeros: usize,
+}
+
 /// One upload and one readback buffer, and the submission that uses them.
 ///
 /// The upload buffer is mapped whenever nothing is in flight: writing into it costs one copy. `write_buffer` was
@@ -33,7 +41,6 @@ struct Flight {
     mapped: Receiver<Mapped>,
     /// Which piece of the caller's work it is.
     job: usize,
-    read: bool,
 }
 
 impl Lane {
@@ -55,23 +62,23 @@ impl Lane {
         })
     }
 
-    /// Writes `pieces`, each at its byte offset, and submits what `record` records.
+    /// Writes `pieces` and submits what `record` records.
     ///
-    /// `record` gets the upload buffer, and the readback buffer to copy results into; `read` says whether it does.
-    /// The lane must have landed.
+    /// `record` gets the upload buffer, and the readback buffer to copy results into. The lane must have landed.
     pub(crate) fn submit<'a>(
         &mut self,
         gpu: &Gpu,
         job: usize,
-        read: bool,
-        pieces: impl IntoIterator<Item = (usize, &'a [u8])>,
+        pieces: impl IntoIterator<Item = Piece<'a>>,
         record: impl FnOnce(&mut wgpu::CommandEncoder, &wgpu::Buffer, &wgpu::Buffer),
     ) -> Result<(), GpuError> {
         let flight = gpu.guard(|device| {
             // One view of the whole: views may only start at multiples of 8, packets at multiples of 4.
             let mut view = self.upload.get_mapped_range_mut(..).map_err(|error| map_failed(gpu, &error))?;
-            for (offset, bytes) in pieces {
-                view.slice(offset..offset + bytes.len()).copy_from_slice(bytes);
+            for Piece { at, bytes, zeros } in pieces {
+                let end = at + bytes.len();
+                view.slice(at..end).copy_from_slice(bytes);
+                view.slice(end..end + zeros).fill(0);
             }
             drop(view);
             self.upload.unmap();
@@ -85,10 +92,8 @@ impl Lane {
                 buffer.map_async(mode, .., move |result| drop(sender.send(result)));
             };
             map(&self.upload, MapMode::Write);
-            if read {
-                map(&self.readback, MapMode::Read);
-            }
-            Ok(Flight { submission, mapped, job, read })
+            map(&self.readback, MapMode::Read);
+            Ok(Flight { submission, mapped, job })
         })?;
         self.flight = Some(flight);
         Ok(())
@@ -97,13 +102,11 @@ impl Lane {
     /// Waits for what is in flight, if anything, and hands its job number and readback bytes to `take`.
     pub(crate) fn land(&mut self, gpu: &Gpu, take: impl FnOnce(usize, &[u8])) -> Result<(), GpuError> {
         let Some(flight) = self.flight.take() else { return Ok(()) };
-        wait(gpu, flight.submission, &flight.mapped, 1 + usize::from(flight.read))?;
-        if flight.read {
-            let view = self.readback.get_mapped_range(..).map_err(|error| map_failed(gpu, &error))?;
-            take(flight.job, &view);
-            drop(view);
-            self.readback.unmap();
-        }
+        wait(gpu, flight.submission, &flight.mapped)?;
+        let view = self.readback.get_mapped_range(..).map_err(|error| map_failed(gpu, &error))?;
+        take(flight.job, &view);
+        drop(view);
+        self.readback.unmap();
         Ok(())
     }
 }
@@ -129,7 +132,7 @@ pub(crate) fn device_buffer(
 pub(crate) fn read(gpu: &Gpu, buffer: &wgpu::Buffer, take: impl FnOnce(&[u8])) -> Result<(), GpuError> {
     let bytes = buffer.size();
     let mut lane = Lane::new(gpu, 0, bytes)?;
-    lane.submit(gpu, 0, true, [], |encoder, _, readback| {
+    lane.submit(gpu, 0, [], |encoder, _, readback| {
         encoder.copy_buffer_to_buffer(buffer, 0, readback, 0, bytes);
     })?;
     lane.land(gpu, |_, bytes| take(bytes))
@@ -140,16 +143,11 @@ pub(crate) fn idle(gpu: &Gpu) -> Result<(), GpuError> {
     poll(gpu, None, Instant::now() + gpu.deadline())
 }
 
-/// Waits for `submission` and its `count` map callbacks.
-fn wait(
-    gpu: &Gpu,
-    submission: wgpu::SubmissionIndex,
-    mapped: &Receiver<Mapped>,
-    count: usize,
-) -> Result<(), GpuError> {
+/// Waits for `submission` and the map callbacks of both buffers of its lane.
+fn wait(gpu: &Gpu, submission: wgpu::SubmissionIndex, mapped: &Receiver<Mapped>) -> Result<(), GpuError> {
     let until = Instant::now() + gpu.deadline();
     poll(gpu, Some(submission), until)?;
-    for _ in 0..count {
+    for _ in 0..2 {
         // The callbacks ran in our poll, or run right now in the poll of another thread that shares the device.
         match mapped.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(Ok(())) => {}

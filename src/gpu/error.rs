@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::codec::{CodecId, Input};
+
 /// A failure of the GPU side. Every message names the adapter, or the caller's two numbers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,8 +66,8 @@ pub enum GpuError {
         /// wgpu's words.
         message: String,
     },
-    /// An earlier call on this state failed midway, so that its residual and buffers are in an unknown state.
-    #[error("an earlier call on device {adapter} failed midway: set its residual, or make a new state")]
+    /// An earlier call failed midway, so that the codec's state is unknown.
+    #[error("an earlier call on device {adapter} failed midway: set the state, or start anew")]
     Broken {
         /// Name of the adapter.
         adapter: String,
@@ -82,12 +84,34 @@ pub enum GpuError {
         /// The length given.
         given: usize,
     },
+    /// No kernel computes this codec: the CPU does.
+    #[error("codec {codec} has no kernel, only its CPU function")]
+    NoKernel {
+        /// The codec that was asked for.
+        codec: CodecId,
+    },
+    /// The caller's codec is another than the state was made for.
+    #[error("codec is {given}, this state was made for {expected}")]
+    Codec {
+        /// The codec that fits.
+        expected: CodecId,
+        /// The codec given.
+        given: CodecId,
+    },
+    /// The caller's gradient has another element type than the state was made for.
+    #[error("gradient is {}, this state was made for {}", .given.name(), .expected.name())]
+    Input {
+        /// The type that fits.
+        expected: Input,
+        /// The type given.
+        given: Input,
+    },
     /// The caller's configuration is out of range.
     #[error(transparent)]
-    Config(#[from] crate::codec::loco::ConfigError),
-    /// The packets and weights do not fit each other.
+    Config(#[from] crate::codec::ConfigError),
+    /// The packets and weights do not fit each other, or a packet says what no encoder says.
     #[error(transparent)]
-    Average(#[from] crate::codec::loco::AverageError),
+    Average(#[from] crate::codec::AverageError),
 }
 
 impl GpuError {

@@ -1,17 +1,11 @@
 //! A compiled kernel, and how work is cut to what a device accepts.
 
-use super::{Gpu, GpuError};
-
-/// Invocations in a workgroup: what every WebGPU device accepts, and 2 x faster than 64 on lavapipe 25.
-pub(crate) const WORKGROUP: u32 = 256;
-
-/// Elements of one invocation: one packet word.
-pub(crate) const GROUP: u32 = 8;
+use super::{Gpu, GpuError, buffer};
 
 /// What one dispatch may use; larger work is split into parts, which changes no bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the largest binding; at least 32, rounded down to whole groups of 8 f32.
+    /// Bytes of the largest binding, rounded down to whole units of a codec; a part has at least one unit.
     pub binding_bytes: u64,
     /// Workgroups in one dimension; at least 1. More become a second dimension.
     pub workgroups_per_dimension: u32,
@@ -33,16 +27,16 @@ impl Limits {
         }
     }
 
-    /// Groups of 8 f32 in one binding.
-    pub(crate) fn groups(&self) -> u32 {
-        let groups = self.binding_bytes / u64::from(4 * GROUP);
-        // 2^26 groups are 2 GiB: element indices and byte offsets stay below 2^32.
-        u32::try_from(groups).unwrap_or(u32::MAX).clamp(1, 1 << 26)
+    /// How many units one dispatch takes, of which each has `elements` and needs `bytes` of the largest binding.
+    pub(crate) fn units(&self, elements: usize, bytes: usize) -> usize {
+        // 2^29 elements are 2 GiB of f32: indices of elements and bytes stay below 2^32.
+        let bytes_left = usize::try_from(self.binding_bytes.min(1 << 31)).unwrap_or(usize::MAX);
+        (bytes_left / bytes.max(1)).min((1 << 29) / elements.max(1)).max(1)
     }
 
-    /// The grid for one invocation per group.
-    pub(crate) fn grid(&self, groups: u32) -> Grid {
-        let workgroups = groups.div_ceil(WORKGROUP);
+    /// The grid for `units`, of which one workgroup takes `per_workgroup`.
+    pub(crate) fn grid(&self, units: u32, per_workgroup: u32) -> Grid {
+        let workgroups = units.div_ceil(per_workgroup.max(1));
         let columns = workgroups.min(self.workgroups_per_dimension.max(1));
         Grid { columns, rows: workgroups.div_ceil(columns.max(1)) }
     }
@@ -51,15 +45,9 @@ impl Limits {
 /// A two-dimensional dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
+    /// Goes into the uniform, as HLSL has no `num_workgroups`.
     pub(crate) columns: u32,
     pub(crate) rows: u32,
-}
-
-impl Grid {
-    /// Invocations in one row: goes into the uniform, as HLSL has no `num_workgroups`.
-    pub(crate) fn row(&self) -> u32 {
-        self.columns * WORKGROUP
-    }
 }
 
 /// A compute pipeline with the layout of its only bind group.
@@ -88,14 +76,19 @@ impl Kernel {
         })
     }
 
-    /// Binds `buffers` at 0, 1, ..: the uniform first, then the storage buffers in the shader's order.
-    pub(crate) fn bind(&self, gpu: &Gpu, buffers: &[&wgpu::Buffer]) -> Result<wgpu::BindGroup, GpuError> {
+    /// Binds `buffers` at 0, 1, ..: the uniform first, then the storage buffers in the shader's order, each but those
+    /// that the kernel does without.
+    pub(crate) fn bind(
+        &self,
+        gpu: &Gpu,
+        buffers: &[Option<&wgpu::Buffer>],
+    ) -> Result<wgpu::BindGroup, GpuError> {
         gpu.guard(|device| {
             let entries: Vec<_> = (0u32..)
                 .zip(buffers)
-                .map(|(binding, buffer)| wgpu::BindGroupEntry {
-                    binding,
-                    resource: buffer.as_entire_binding(),
+                .filter_map(|(binding, buffer)| {
+                    buffer
+                        .map(|buffer| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() })
                 })
                 .collect();
             Ok(device.create_bind_group(&wgpu::BindGroupDescriptor {
@@ -115,6 +108,25 @@ impl Kernel {
         pass.set_bind_group(0, binding, &[]);
         pass.dispatch_workgroups(grid.columns, grid.rows, 1);
     }
+
+    /// Dispatches `times` times and waits until all are done: for measuring.
+    pub(crate) fn repeat(
+        &self,
+        gpu: &Gpu,
+        binding: &wgpu::BindGroup,
+        grid: Grid,
+        times: u32,
+    ) -> Result<(), GpuError> {
+        gpu.guard(|device| {
+            let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            for _ in 0..times {
+                self.dispatch(&mut encoder, binding, grid);
+            }
+            gpu.queue().submit([encoder.finish()]);
+            Ok(())
+        })?;
+        buffer::idle(gpu)
+    }
 }
 
 #[cfg(test)]
@@ -122,19 +134,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grid_covers_every_group_and_keeps_both_dimensions_below_the_limit() {
-        for (groups, limit, columns, rows) in [
-            (1, 65_535, 1, 1),
-            (256, 65_535, 1, 1),
-            (257, 65_535, 2, 1),
-            (65_535 * 256, 65_535, 65_535, 1),
-            (65_535 * 256 + 1, 65_535, 65_535, 2),
-            (1 << 26, 65_535, 65_535, 5),
-            (2049, 2, 2, 5),
+    fn a_grid_covers_every_unit_and_keeps_both_dimensions_below_the_limit() {
+        for (units, per_workgroup, limit, columns, rows) in [
+            (1, 256, 65_535, 1, 1),
+            (256, 256, 65_535, 1, 1),
+            (257, 256, 65_535, 2, 1),
+            (65_535 * 256, 256, 65_535, 65_535, 1),
+            (65_535 * 256 + 1, 256, 65_535, 65_535, 2),
+            (1 << 26, 256, 65_535, 65_535, 5),
+            (2049, 256, 2, 2, 5),
+            (5, 1, 2, 2, 3),
+            (5, 4, 2, 2, 1),
         ] {
-            let grid = Limits { binding_bytes: 32, workgroups_per_dimension: limit }.grid(groups);
-            assert_eq!(grid, Grid { columns, rows }, "{groups} groups, {limit} workgroups per dimension");
-            assert!(u64::from(grid.row()) * u64::from(grid.rows) >= u64::from(groups), "{groups} groups");
+            let grid =
+                Limits { binding_bytes: 32, workgroups_per_dimension: limit }.grid(units, per_workgroup);
+            assert_eq!(grid, Grid { columns, rows }, "{units} units, {limit} workgroups per dimension");
+            let covered = u64::from(grid.columns) * u64::from(grid.rows) * u64::from(per_workgroup);
+            assert!(covered >= u64::from(units), "{units} units");
+        }
+    }
+
+    #[test]
+    fn a_part_has_a_unit_and_at_most_2_gib_whatever_the_limits() {
+        for (binding_bytes, elements, bytes, units) in [
+            (256, 8, 32, 8),
+            (255, 8, 32, 7),
+            (256, 4096, 16_384, 1),
+            (0, 8, 32, 1),
+            (u64::MAX, 8, 32, 1 << 26),
+            (u64::MAX, 8, 16, 1 << 26),
+            (u64::MAX, 8, 4096, 1 << 19),
+        ] {
+            let limits = Limits { binding_bytes, workgroups_per_dimension: 1 };
+            assert_eq!(limits.units(elements, bytes), units, "{binding_bytes} bytes, {bytes} each");
         }
     }
 }

@@ -9,18 +9,17 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use super::loco::{Average, Encode};
-use super::{Gpu, GpuError};
-use crate::codec::Step;
-use crate::codec::loco::{self, Config, packet_words};
+use super::{Average, Encode, Gpu, GpuError};
+use crate::codec::loco::Config;
+use crate::codec::{Codec, Input, Step};
 
 /// The first place where an adapter is not the definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
-    /// `packet`, `residual`, `counts` or `mean`.
+    /// `packet`, `state`, `counts` or `mean`.
     pub what: &'static str,
-    /// Word of the packet, element otherwise; of `counts`: 0 non-finite, 1 saturated.
+    /// Word of the packet or state, element of the mean; of `counts`: 0 non-finite, 1 saturated.
     pub index: usize,
     /// What the definition gives, as bits.
     pub expected: u64,
@@ -41,8 +40,7 @@ impl fmt::Display for Difference {
 ///
 /// Those of a failing device.
 pub fn difference(gpu: &Gpu) -> Result<Option<Difference>, GpuError> {
-    let elements = gradient(&CONFIGS[0]).len();
-    difference_of(&mut || Encode::new(gpu, elements), &mut Average::new(gpu, elements)?)
+    difference_of(&mut |codec, elements| Encode::new(gpu, codec, Input::F32, elements), gpu)
 }
 
 const CONFIGS: [Config; 3] = [
@@ -52,26 +50,26 @@ const CONFIGS: [Config; 3] = [
 ];
 
 fn difference_of(
-    encode: &mut dyn FnMut() -> Result<Encode, GpuError>,
-    average: &mut Average,
+    encode: &mut dyn FnMut(&Codec, usize) -> Result<Encode, GpuError>,
+    gpu: &Gpu,
 ) -> Result<Option<Difference>, GpuError> {
     for config in &CONFIGS {
+        let codec = Codec::Loco(*config);
         let mut gradient = gradient(config);
         let elements = gradient.len();
-        let mut on_device = encode()?;
-        let mut residual = vec![0_i8; elements];
+        let mut on_device = encode(&codec, elements)?;
+        let mut state = vec![0; codec.state_words(elements)];
         let mut packets = Vec::new();
         for step in (1..=4).filter_map(Step::new) {
-            let mut expected = vec![0; packet_words(elements)];
+            let mut expected = vec![0; codec.packet_words(elements)];
             let mut found = expected.clone();
-            let expected_stats = loco::encode(config, step, (&gradient).into(), &mut residual, &mut expected);
-            let found_stats = on_device.encode(config, step, &gradient, &mut found)?;
+            let expected_stats = codec.encode(step, (&gradient).into(), &mut state, &mut expected);
+            let found_stats = on_device.encode(&codec, step, (&gradient).into(), &mut found)?;
             let counts = |stats: crate::codec::Stats| [stats.nonfinite, stats.saturated];
-            let found_residual = on_device.residual()?;
-            let byte = |value: &i8| u64::from(value.cast_unsigned());
             let difference = first("packet", expected.iter().copied(), found.iter().copied())
-                .or_else(|| first("residual", residual.iter().map(byte), found_residual.iter().map(byte)))
                 .or_else(|| first("counts", counts(expected_stats), counts(found_stats)));
+            let found_state = on_device.state()?;
+            let difference = difference.or_else(|| first("state", state.iter().copied(), found_state));
             if difference.is_some() {
                 return Ok(difference);
             }
@@ -84,8 +82,8 @@ fn difference_of(
         let weights = [3, 100_003, 7, 65_536];
         let mut expected = vec![0.0; elements];
         let mut found = expected.clone();
-        loco::average(config, &packets, &weights, &mut expected)?;
-        average.average(config, &packets, &weights, &mut found)?;
+        codec.average(&packets, &weights, &mut [], &mut expected)?;
+        Average::new(gpu, &codec, elements)?.average(&codec, &packets, &weights, &mut found)?;
         let bits = |value: &f32| value.to_bits();
         let difference = first("mean", expected.iter().map(bits), found.iter().map(bits));
         if difference.is_some() {
@@ -153,17 +151,19 @@ mod tests {
         };
         assert_eq!(difference(&gpu).unwrap(), None, "{}", gpu.info().label());
 
-        let source = LOCO_ENCODE.source();
+        let source = LOCO_ENCODE.source(Input::F32);
         for (right, wrong, what) in [
             ("- vec4<i32>(1) + odd)", ")", "packet"),
-            ("vec4<i32>(127));", "vec4<i32>(126));", "residual"),
+            ("vec4<i32>(127));", "vec4<i32>(126));", "state"),
             ("(code != rounded)", "(code == rounded)", "counts"),
         ] {
             let edited = source.replace(right, wrong);
             assert_ne!(edited, source, "{right} is no longer in the shader: edit this test");
-            let elements = gradient(&CONFIGS[0]).len();
-            let mut encode = || Encode::with_source(&gpu, elements, Limits::of(&gpu), &edited);
-            let found = difference_of(&mut encode, &mut Average::new(&gpu, elements).unwrap()).unwrap();
+            let limits = Limits::of(&gpu);
+            let mut encode = |codec: &Codec, elements| {
+                Encode::with_source(&gpu, codec, Input::F32, elements, limits, &edited)
+            };
+            let found = difference_of(&mut encode, &gpu).unwrap();
             assert_eq!(found.map(|difference| difference.what), Some(what), "{wrong}");
         }
     }

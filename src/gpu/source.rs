@@ -1,10 +1,15 @@
 //! The one table of shaders: which file, which fragments, which CPU twin.
 
+use crate::codec::Input;
+
 /// One kernel: a file under `shaders/` with one entry point `main`.
 #[derive(Clone, Copy, Debug)]
 pub struct Shader {
     /// `codec/function`: the file is `shaders/<path>.wgsl`, the CPU twin `codec::<path>`.
     pub path: &'static str,
+    /// Whether it reads a gradient, which may come in any [`Input`] type: it then finds binding 1 and `input_load4` in
+    /// front of it.
+    pub gradient: bool,
     /// Stems of the fragments from [`FRAGMENTS`] that are put before `body`.
     pub fragments: &'static [&'static str],
     /// The text of the file.
@@ -14,6 +19,7 @@ pub struct Shader {
 /// Compensates, quantizes and packs.
 pub const LOCO_ENCODE: Shader = Shader {
     path: "loco/encode",
+    gradient: true,
     fragments: &["fixed", "nibble", "byte"],
     body: include_str!("../../shaders/loco/encode.wgsl"),
 };
@@ -21,6 +27,7 @@ pub const LOCO_ENCODE: Shader = Shader {
 /// Weighted mean of packets.
 pub const LOCO_AVERAGE: Shader = Shader {
     path: "loco/average",
+    gradient: false,
     fragments: &["nibble", "product"],
     body: include_str!("../../shaders/loco/average.wgsl"),
 };
@@ -36,11 +43,29 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("product", include_str!("../../shaders/lib/product.wgsl")),
 ];
 
+/// How a gradient of `input` is read: `shaders/input/<name>.wgsl`.
+///
+/// Each has the binding `gradient` and `input_load4(index)`, the f32 bits of elements `4 * index` and the three behind.
+#[must_use]
+pub const fn input(input: Input) -> &'static str {
+    match input {
+        Input::F32 => include_str!("../../shaders/input/f32.wgsl"),
+        Input::F16 => include_str!("../../shaders/input/f16.wgsl"),
+        Input::Bf16 => include_str!("../../shaders/input/bf16.wgsl"),
+    }
+}
+
 impl Shader {
     /// The text that the driver gets: fragments, then the body.
+    ///
+    /// `input` is the type of the gradient; the text of a kernel that reads none is the same for all.
     #[must_use]
-    pub fn source(&self) -> String {
+    pub fn source(&self, input: Input) -> String {
         let mut text = String::new();
+        if self.gradient {
+            text.push_str(self::input(input));
+            text.push('\n');
+        }
         for stem in self.fragments {
             for (_, fragment) in FRAGMENTS.iter().filter(|(name, _)| name == stem) {
                 text.push_str(fragment);

@@ -9,10 +9,9 @@ use std::time::Instant;
 use wgpu::BufferUsages;
 
 use super::buffer::{self, device_buffer};
-use super::loco::{Average, Encode};
-use super::{Gpu, GpuError, Limits};
-use crate::codec::Step;
-use crate::codec::loco::{Config, packet_words};
+use super::{Average, Encode, Gpu, GpuError, Limits};
+use crate::codec::loco::Config;
+use crate::codec::{Codec, Input, Step};
 
 /// Repeats of every measurement.
 const REPEATS: usize = 5;
@@ -95,23 +94,23 @@ pub fn measure(gpu: &Gpu, elements: usize) -> Result<Throughput, GpuError> {
     const RANKS: usize = 4;
     let part = usize::try_from(Limits::of(gpu).binding_bytes / 4).unwrap_or(usize::MAX) & !7;
     let elements = elements.clamp(1, part);
-    let config = Config { scale_log2: 0, ..Config::default() };
+    let codec = Codec::Loco(Config { scale_log2: 0, ..Config::default() });
     let gradient: Vec<f32> = (0..elements).map(|at| (at * 7 % 251) as f32 / 50.0 - 2.5).collect();
-    let mut packet = vec![0; packet_words(elements)];
+    let mut packet = vec![0; codec.packet_words(elements)];
 
-    let mut encode = Encode::new(gpu, elements)?;
+    let mut encode = Encode::new(gpu, &codec, Input::F32, elements)?;
     let encode_call = Rate::measure(|times| {
         for _ in 0..times {
-            encode.encode(&config, Step::FIRST, &gradient, &mut packet)?;
+            encode.encode(&codec, Step::FIRST, (&gradient).into(), &mut packet)?;
         }
         Ok::<_, GpuError>(elements as u64 * 9 / 2)
     })?;
     let encode_rate = Rate::measure(|times| Ok::<_, GpuError>(encode.rerun(times)? * 13 / 2))?;
     drop(encode);
 
-    let mut average = Average::new(gpu, elements)?;
+    let mut average = Average::new(gpu, &codec, elements)?;
     let mut mean = gradient;
-    average.average(&config, &[packet.as_slice(); RANKS], &[1; RANKS], &mut mean)?;
+    average.average(&codec, &[packet.as_slice(); RANKS], &[1; RANKS], &mut mean)?;
     let average_rate = Rate::measure(|times| average.rerun(times))?;
     drop(average);
 

@@ -6,6 +6,8 @@ use bytes::Bytes;
 
 use super::SyncError;
 use super::packet::read_words;
+#[cfg(feature = "gpu")]
+use crate::codec::Input;
 use crate::codec::{Codec, Gradient, Stats, Step};
 #[cfg(feature = "gpu")]
 use crate::gpu::{self, Gpu};
@@ -38,8 +40,8 @@ enum Place {
     },
     #[cfg(feature = "gpu")]
     Gpu {
-        encode: Box<gpu::loco::Encode>,
-        average: Option<Box<gpu::loco::Average>>,
+        encode: Box<gpu::Encode>,
+        average: Option<Box<gpu::Average>>,
     },
 }
 
@@ -52,13 +54,15 @@ impl Engine {
     ) -> Result<Self, SyncError> {
         let n = layout.elements();
         let shard = layout.range(own).len();
-        let place = match (codec, backend) {
+        let place = match backend {
             #[cfg(feature = "gpu")]
-            (Codec::Loco(_), Backend::Gpu(gpu)) => {
-                // A world with more ranks than groups has empty shards, which no kernel needs to see.
+            Backend::Gpu(gpu) if gpu::has_kernels(codec) => {
+                // A world with more ranks than units has empty shards, which no kernel needs to see.
                 let average =
-                    if shard == 0 { None } else { Some(Box::new(gpu::loco::Average::new(gpu, shard)?)) };
-                Place::Gpu { encode: Box::new(gpu::loco::Encode::new(gpu, n)?), average }
+                    if shard == 0 { None } else { Some(Box::new(gpu::Average::new(gpu, codec, shard)?)) };
+                // What type gradients have shows in the first step.
+                let encode = Box::new(gpu::Encode::new(gpu, codec, Input::F32, n)?);
+                Place::Gpu { encode, average }
             }
             _ => Place::Cpu {
                 state: vec![0; codec.state_words(n)],
@@ -88,14 +92,10 @@ impl Engine {
         match &mut self.place {
             Place::Cpu { state, .. } => Ok(codec.encode(step, gradient, state, &mut self.words)),
             #[cfg(feature = "gpu")]
-            Place::Gpu { encode, .. } => match (codec, gradient) {
-                (Codec::Loco(config), gradient) => {
-                    let mut widened = vec![0.0; gradient.len()];
-                    gradient.widen(&mut widened);
-                    Ok(encode.encode(config, step, &widened, &mut self.words)?)
-                }
-                _ => Ok(codec.encode(step, gradient, &mut [], &mut self.words)),
-            },
+            Place::Gpu { encode, .. } => {
+                encode.set_input(gradient.input())?;
+                Ok(encode.encode(codec, step, gradient, &mut self.words)?)
+            }
         }
     }
 
@@ -121,10 +121,7 @@ impl Engine {
         let packets: Vec<&[u32]> = self.received.iter().map(Vec::as_slice).collect();
         match &mut self.place {
             #[cfg(feature = "gpu")]
-            Place::Gpu { average: Some(average), .. } => match codec {
-                Codec::Loco(config) => Ok(average.average(config, &packets, weights, mean)?),
-                _ => Ok(codec.average(&packets, weights, &mut [], mean)?),
-            },
+            Place::Gpu { average: Some(average), .. } => Ok(average.average(codec, &packets, weights, mean)?),
             // Also for an empty shard: every rank must find the same fault with the weights.
             #[cfg(feature = "gpu")]
             Place::Gpu { average: None, .. } => Ok(codec.average(&packets, weights, &mut [], mean)?),

@@ -11,10 +11,10 @@ use std::io::Write;
 #[path = "random.rs"]
 mod random;
 
-use gradwire::codec::loco::{Config, Variant, packet_words, variants};
-use gradwire::codec::{Stats, Step};
-use gradwire::gpu::loco::{Average, Encode};
-use gradwire::gpu::{AdapterChoice, Gpu, GpuError, Limits, adapters};
+use gradwire::codec::loco::{Config, Variant, variants};
+use gradwire::codec::{AverageError, Codec, Gradient, Input, Stats, Step};
+use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError, Limits, adapters};
+use half::{bf16, f16};
 pub(crate) use random::Random;
 
 /// Every adapter of this machine, opened.
@@ -50,7 +50,14 @@ pub(crate) fn narrow(gpu: &Gpu) -> Limits {
     Limits { workgroups_per_dimension: 1, ..Limits::of(gpu) }
 }
 
-/// The configurations of the golden vectors.
+/// Every codec that has kernels, each in the configurations that take different paths.
+pub(crate) fn codecs() -> Vec<Codec> {
+    let mut codecs = Vec::new();
+    codecs.extend(configs().into_iter().map(Codec::Loco));
+    codecs
+}
+
+/// The configurations of LoCo's golden vectors.
 pub(crate) fn configs() -> Vec<Config> {
     let config = |scale_log2, residual_scale_log2, decay, reset: u32| Config {
         scale_log2,
@@ -69,9 +76,48 @@ pub(crate) fn configs() -> Vec<Config> {
     ]
 }
 
+/// The step before the first that resets the state, so that a run of a few crosses it.
+pub(crate) fn before_reset(codec: &Codec) -> u64 {
+    let reset = (2..600).find(|step| codec.is_reset(Step::new(*step).unwrap()));
+    reset.map_or(1, |step| step - 1)
+}
+
+/// A gradient in one of the input types.
+#[derive(Clone, Debug)]
+pub(crate) enum Values {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+}
+
+impl Values {
+    /// `values`, rounded to `input`.
+    pub(crate) fn new(input: Input, values: &[f32]) -> Self {
+        match input {
+            Input::F32 => Self::F32(values.to_vec()),
+            Input::F16 => Self::F16(values.iter().copied().map(f16::from_f32).collect()),
+            Input::Bf16 => Self::Bf16(values.iter().copied().map(bf16::from_f32).collect()),
+        }
+    }
+
+    pub(crate) fn gradient(&self) -> Gradient<'_> {
+        match self {
+            Self::F32(values) => values.into(),
+            Self::F16(values) => values.into(),
+            Self::Bf16(values) => values.into(),
+        }
+    }
+
+    pub(crate) fn widened(&self) -> Vec<f32> {
+        let mut widened = vec![0.0; self.gradient().len()];
+        self.gradient().widen(&mut widened);
+        widened
+    }
+}
+
 /// Gradient aimed at the places where implementations differ: ties and their neighbours, saturation, subnormals, the
 /// ends of the range, any bits at all, and non-finite values.
-pub(crate) fn gradient(random: &mut Random, elements: usize, config: &Config) -> Vec<f32> {
+pub(crate) fn gradient(random: &mut Random, elements: usize, codec: &Codec, input: Input) -> Values {
     const SPECIAL: [u32; 12] = [
         0,
         0x8000_0000,
@@ -86,7 +132,7 @@ pub(crate) fn gradient(random: &mut Random, elements: usize, config: &Config) ->
         0x7F80_0001,
         0xFFFF_FFFF,
     ];
-    let unit = 2_f64.powi(-i32::from(config.scale_log2));
+    let unit = 2_f64.powi(-i32::from(codec.scale_log2().unwrap_or(0)));
     let value = |random: &mut Random| match random.below(100) {
         0..45 => ((random.unit() + random.unit() + random.unit()) * 3.0 * unit) as f32,
         45..65 => {
@@ -99,96 +145,186 @@ pub(crate) fn gradient(random: &mut Random, elements: usize, config: &Config) ->
         90..95 => f32::from_bits(random.bits() as u32),
         _ => f32::from_bits(SPECIAL[random.below(12) as usize]),
     };
-    (0..elements).map(|_| value(random)).collect()
+    let values: Vec<f32> = (0..elements).map(|_| value(random)).collect();
+    let mut values = Values::new(input, &values);
+    // Few f32 round to a subnormal or a signalling NaN of a half type: a tenth is any bits at all.
+    let mut any_bits = || (random.below(10) == 0).then(|| random.bits() as u16);
+    match &mut values {
+        Values::F32(_) => {}
+        Values::F16(values) => {
+            values.iter_mut().for_each(|value| *value = any_bits().map_or(*value, f16::from_bits));
+        }
+        Values::Bf16(values) => {
+            values.iter_mut().for_each(|value| *value = any_bits().map_or(*value, bf16::from_bits));
+        }
+    }
+    values
 }
 
-/// One encoder under test: a state with a residual.
+/// One encoder under test, with its state.
 pub(crate) trait Encoder {
-    fn encode(&mut self, config: &Config, step: Step, gradient: &[f32], packet: &mut [u32]) -> Stats;
-    fn residual(&mut self) -> Vec<i8>;
+    fn encode(&mut self, codec: &Codec, step: Step, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats;
+    fn state(&mut self) -> Vec<u32>;
 }
 
 impl Encoder for Encode {
-    fn encode(&mut self, config: &Config, step: Step, gradient: &[f32], packet: &mut [u32]) -> Stats {
-        Encode::encode(self, config, step, gradient, packet).unwrap()
+    fn encode(&mut self, codec: &Codec, step: Step, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
+        Encode::encode(self, codec, step, gradient, packet).unwrap()
     }
 
-    fn residual(&mut self) -> Vec<i8> {
-        Encode::residual(self).unwrap()
+    fn state(&mut self) -> Vec<u32> {
+        Encode::state(self).unwrap()
     }
 }
 
-/// A CPU variant with its residual.
-pub(crate) struct Cpu(pub(crate) Variant, pub(crate) Vec<i8>);
+/// The CPU function of any codec with its state; of LoCo one of its variants.
+pub(crate) struct Cpu {
+    loco: Variant,
+    state: Vec<u32>,
+}
+
+impl Cpu {
+    /// With a zero state for `elements`.
+    pub(crate) fn new(loco: Variant, codec: &Codec, elements: usize) -> Self {
+        Self { loco, state: vec![0; codec.state_words(elements)] }
+    }
+}
 
 impl Encoder for Cpu {
-    fn encode(&mut self, config: &Config, step: Step, gradient: &[f32], packet: &mut [u32]) -> Stats {
-        (self.0.encode)(config, step, gradient, &mut self.1, packet)
+    fn encode(&mut self, codec: &Codec, step: Step, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
+        match codec {
+            Codec::Loco(config) => {
+                let mut values = vec![0.0; gradient.len()];
+                gradient.widen(&mut values);
+                let residual = &mut bytemuck::cast_slice_mut(&mut self.state)[..values.len()];
+                (self.loco.encode)(config, step, &values, residual, packet)
+            }
+            _ => codec.encode(step, gradient, &mut self.state, packet),
+        }
     }
 
-    fn residual(&mut self) -> Vec<i8> {
-        self.1.clone()
+    fn state(&mut self) -> Vec<u32> {
+        self.state.clone()
     }
 }
 
-/// Runs `under_test` beside the definition over `steps` gradients and says where packets, residuals or counts differ.
+/// Runs `under_test` beside the definition over `steps` gradients and says where packets, states or counts differ.
 pub(crate) fn compare(
-    config: &Config,
+    codec: &Codec,
     first_step: u64,
-    steps: &[Vec<f32>],
+    steps: &[Values],
     under_test: &mut dyn Encoder,
 ) -> Result<(), String> {
-    let elements = steps[0].len();
-    let mut expected = Cpu(definition(), vec![0; elements]);
-    let mut want = vec![0; packet_words(elements)];
-    // Painted, so that a word that nobody writes shows.
-    let mut got = vec![0x5A5A_5A5A; packet_words(elements)];
-    for (number, gradient) in (first_step..).zip(steps) {
+    let elements = steps[0].gradient().len();
+    let unit = codec.unit();
+    let mut expected = Cpu::new(definition(), codec, elements);
+    let mut want = vec![0; codec.packet_words(elements)];
+    for (number, values) in (first_step..).zip(steps) {
         let step = Step::new(number).unwrap();
-        let before = expected.residual();
-        let want_stats = expected.encode(config, step, gradient, &mut want);
-        let got_stats = under_test.encode(config, step, gradient, &mut got);
-        let (want_residual, got_residual) = (expected.residual(), under_test.residual());
-        let context = |index: usize| {
-            let bits = gradient.get(index).map_or(0, |value| value.to_bits());
-            let before = before.get(index).copied().unwrap_or(0);
+        // Painted, so that a word that nobody writes shows.
+        let mut got = vec![0x5A5A_5A5A; want.len()];
+        let before = expected.state();
+        let want_stats = expected.encode(codec, step, values.gradient(), &mut want);
+        let got_stats = under_test.encode(codec, step, values.gradient(), &mut got);
+        let context = |at: usize| {
+            let first = at * unit.elements;
+            let bits: Vec<String> = values.widened()[first..elements.min(first + unit.elements)]
+                .iter()
+                .take(16)
+                .map(|value| format!("{:#010x}", value.to_bits()))
+                .collect();
+            let state = &before[at * unit.state_words..][..unit.state_words.min(8)];
             format!(
-                "{config:?} step {number}, element {index} of {elements}, bits {bits:#010x}, residual {before}"
+                "{codec:?} step {number}, unit {at} of {elements} elements, {}, which begin {}, state {state:x?}",
+                values.gradient().input().name(),
+                bits.join(" "),
             )
         };
-        if let Some(word) = (0..want.len()).find(|&word| want[word] != got[word]) {
-            let nibble = (want[word] ^ got[word]).trailing_zeros() as usize / 4;
-            return Err(format!(
-                "packet {:#010x}, not {:#010x}: {}",
-                got[word],
-                want[word],
-                context(word * 8 + nibble)
-            ));
-        }
-        if let Some(at) = (0..elements).find(|&at| want_residual[at] != got_residual[at]) {
-            return Err(format!("residual {}, not {}: {}", got_residual[at], want_residual[at], context(at)));
+        let (want_state, got_state) = (expected.state(), under_test.state());
+        for (what, want, got, words) in
+            [("packet", &want, &got, unit.words), ("state", &want_state, &got_state, unit.state_words)]
+        {
+            if want.len() != got.len() {
+                return Err(format!("{what} of {} words, not {}", got.len(), want.len()));
+            }
+            if let Some(word) = (0..want.len()).find(|&word| want[word] != got[word]) {
+                return Err(format!(
+                    "{what} word {} is {:#010x}, not {:#010x}: {}",
+                    word % words,
+                    got[word],
+                    want[word],
+                    context(word / words)
+                ));
+            }
         }
         if want_stats != got_stats {
             return Err(format!(
-                "{got_stats:?}, not {want_stats:?}: {config:?} step {number}, {elements} elements"
+                "{got_stats:?}, not {want_stats:?}: {codec:?} step {number}, {elements} elements"
             ));
         }
     }
     Ok(())
 }
 
-/// Bits of the mean from the device and from the definition.
-pub(crate) fn means(
-    average: &mut Average,
-    config: &Config,
-    packets: &[Vec<u32>],
-    weights: &[u32],
-) -> Result<(Vec<u32>, Vec<u32>), GpuError> {
-    let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
-    let mut want = vec![0.0; average.elements()];
-    (definition().average)(config, &packets, weights, &mut want).unwrap();
-    let mut got = vec![f32::NAN; average.elements()];
-    average.average(config, &packets, weights, &mut got)?;
-    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
-    Ok((bits(got), bits(want)))
+/// An average under test beside the definition, each with its state.
+pub(crate) struct Means {
+    pub(crate) average: Average,
+    state: Vec<u32>,
+}
+
+impl Means {
+    pub(crate) fn new(average: Average) -> Self {
+        Self { average, state: Vec::new() }
+    }
+
+    /// Compares the mean of `packets`, and the state after it; both sides may also refuse a packet for the same reason.
+    ///
+    /// A state of another number of ranks is replaced by zeros.
+    pub(crate) fn compare(
+        &mut self,
+        codec: &Codec,
+        packets: &[Vec<u32>],
+        weights: &[u32],
+    ) -> Result<(), String> {
+        let elements = self.average.elements();
+        let state_words = codec.mean_state_words(packets.len(), elements);
+        if self.state.len() != state_words {
+            self.state = vec![0; state_words];
+            self.average.set_state(&[]).unwrap();
+        }
+        let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+        let mut want = vec![0.0; elements];
+        let wanted = match codec {
+            Codec::Loco(config) => (definition().average)(config, &packets, weights, &mut want),
+            _ => codec.average(&packets, weights, &mut self.state, &mut want),
+        };
+        let mut got = vec![f32::NAN; elements];
+        let result: Result<(), AverageError> = match self.average.average(codec, &packets, weights, &mut got)
+        {
+            Ok(()) => Ok(()),
+            Err(GpuError::Average(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        };
+        let context =
+            || format!("{elements} elements, {} ranks, weights {weights:?}, {codec:?}", packets.len());
+        if result != wanted {
+            return Err(format!("{result:?}, not {wanted:?}: {}", context()));
+        }
+        let place = (0..elements).find(|&at| got[at].to_bits() != want[at].to_bits());
+        if let Some(at) = place.filter(|_| wanted.is_ok()) {
+            let (got, want) = (got[at], want[at]);
+            return Err(format!(
+                "mean[{at}] is {got} ({:#010x}), not {want} ({:#010x}): {}",
+                got.to_bits(),
+                want.to_bits(),
+                context()
+            ));
+        }
+        let state = self.average.state().unwrap();
+        // Before the first mean the device has none.
+        if !state.is_empty() && state != self.state {
+            return Err(format!("another state: {}", context()));
+        }
+        Ok(())
+    }
 }

@@ -3,26 +3,41 @@
 //! `gradwire verify` and `tests/golden.rs` both use this file, so that format and comparison exist once.
 //! The format is described in `tests/golden/README.md`.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::num::NonZeroU32;
 
-use gradwire::codec::loco::{self, Config, ConfigError, Variant};
-use gradwire::codec::{AverageError, Stats, Step};
+use gradwire::codec::loco::Variant;
+use gradwire::codec::{AverageError, Codec, CodecId, ConfigError, Gradient, Stats, Step};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A checked file: every length fits, every configuration is in range.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(crate) struct VectorFile {
-    codec: String,
+    codec: CodecId,
     cases: Vec<Case>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A file as it stands there.
+#[derive(Deserialize)]
+struct Raw {
+    codec: String,
+    cases: Vec<RawCase>,
+}
+
+#[derive(Deserialize)]
+struct RawCase {
+    n: usize,
+    config: BTreeMap<String, i64>,
+    weights: Vec<u32>,
+    ranks: Vec<Rank>,
+    averages: Vec<Average>,
+}
+
+#[derive(Debug)]
 struct Case {
     n: usize,
-    #[serde(deserialize_with = "config")]
-    config: Config,
+    codec: Codec,
     weights: Vec<u32>,
     ranks: Vec<Rank>,
     averages: Vec<Average>,
@@ -39,8 +54,12 @@ struct Encoded {
     step: Step,
     gradient_bits: Vec<u32>,
     words: Vec<u32>,
-    residual: Vec<i8>,
+    /// The encoder's state after the step, if that is one byte per element and nothing else.
+    residual: Option<Vec<i8>>,
+    /// The same as the codec lays it out.
+    state: Option<Vec<u32>>,
     nonfinite: u64,
+    saturated: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,21 +67,6 @@ struct Average {
     #[serde(deserialize_with = "step")]
     step: Step,
     mean_bits: Vec<u32>,
-}
-
-fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Config, D::Error> {
-    #[derive(Deserialize)]
-    struct Fields {
-        scale_log2: i8,
-        residual_scale_log2: u8,
-        decay: u8,
-        reset_every: u32,
-    }
-    let Fields { scale_log2, residual_scale_log2, decay, reset_every } = Fields::deserialize(deserializer)?;
-    let reset_every = NonZeroU32::new(reset_every);
-    let config = Config { scale_log2, residual_scale_log2, decay, reset_every };
-    config.validate().map_err(|error: ConfigError| D::Error::custom(error))?;
-    Ok(config)
 }
 
 fn step<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Step, D::Error> {
@@ -75,8 +79,12 @@ fn step<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Step, D::Error> {
 pub(crate) enum VectorError {
     #[error("not a vector file: {}", without_place(.0))]
     Json(#[from] serde_json::Error),
-    #[error("vectors of codec {:?}, this build verifies \"loco\"", shortened(codec))]
+    #[error("vectors of codec {:?}, this build knows {}", shortened(codec), CodecId::ALL.map(CodecId::name).join(", "))]
     Codec { codec: String },
+    #[error("case {case}: {codec} has no parameter {:?} with the value {value}", shortened(name))]
+    Parameter { case: usize, codec: CodecId, name: String, value: i64 },
+    #[error("case {case}: {source}")]
+    Config { case: usize, source: ConfigError },
     #[error("no case in the file, at least 1 is needed")]
     Empty,
     #[error("case {case}: n is 0, at least 1 is needed")]
@@ -114,17 +122,48 @@ impl VectorFile {
     ///
     /// The first thing that is wrong, with the case and both numbers.
     pub(crate) fn parse(text: &str) -> Result<Self, VectorError> {
-        let file: Self = serde_json::from_str(text)?;
-        if file.codec != "loco" {
-            return Err(VectorError::Codec { codec: file.codec });
-        }
-        if file.cases.is_empty() {
+        let Raw { codec, cases } = serde_json::from_str(text)?;
+        let Some(id) = CodecId::ALL.into_iter().find(|id| id.name() == codec) else {
+            return Err(VectorError::Codec { codec });
+        };
+        if cases.is_empty() {
             return Err(VectorError::Empty);
         }
-        for (index, case) in file.cases.iter().enumerate() {
-            case.check(index)?;
+        let cases = cases.into_iter().enumerate().map(|(index, case)| case.check(index, id));
+        Ok(Self { codec: id, cases: cases.collect::<Result<_, _>>()? })
+    }
+
+    /// The codec of all cases.
+    pub(crate) fn codec(&self) -> CodecId {
+        self.codec
+    }
+}
+
+/// The codec with these parameters; those that are not named have their defaults.
+fn codec(case: usize, id: CodecId, config: BTreeMap<String, i64>) -> Result<Codec, VectorError> {
+    let mut codec = Codec::new(id);
+    for (name, value) in config {
+        let done = match i8::try_from(value) {
+            Ok(scale) if name == "scale_log2" && codec.scale_log2().is_some() => {
+                codec.set_scale_log2(scale);
+                true
+            }
+            _ => codec.set_parameter(&name, value),
+        };
+        if !done {
+            return Err(VectorError::Parameter { case, codec: id, name, value });
         }
-        Ok(file)
+    }
+    codec.validate().map_err(|source| VectorError::Config { case, source })?;
+    Ok(codec)
+}
+
+impl RawCase {
+    fn check(self, case: usize, id: CodecId) -> Result<Case, VectorError> {
+        let Self { n, config, weights, ranks, averages } = self;
+        let checked = Case { n, codec: codec(case, id, config)?, weights, ranks, averages };
+        checked.check(case)?;
+        Ok(checked)
     }
 }
 
@@ -154,8 +193,14 @@ impl Case {
                 let field = |name| format!("ranks[{j}].steps[{k}].{name}");
                 at(field("step"), encoded.step, self.ranks[0].steps[k].step)?;
                 length(&field("gradient_bits"), encoded.gradient_bits.len(), self.n)?;
-                length(&field("words"), encoded.words.len(), loco::packet_words(self.n))?;
-                length(&field("residual"), encoded.residual.len(), self.n)?;
+                length(&field("words"), encoded.words.len(), self.codec.packet_words(self.n))?;
+                match (&encoded.residual, &encoded.state) {
+                    (Some(residual), _) => length(&field("residual"), residual.len(), self.n)?,
+                    (None, state) => {
+                        let words = state.as_ref().map_or(0, Vec::len);
+                        length(&field("state"), words, self.codec.state_words(self.n))?;
+                    }
+                }
             }
         }
         for (k, average) in self.averages.iter().enumerate() {
@@ -177,48 +222,95 @@ pub(crate) trait Implementation {
     /// Why it could not compute at all.
     type Error: Display;
 
-    /// As [`loco::encode`].
+    /// Forgets what it keeps of earlier means: another case comes.
+    fn begin(&mut self) {}
+
+    /// As [`Codec::encode`].
     fn encode(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         step: Step,
-        gradient: &[f32],
-        residual: &mut [i8],
+        gradient: Gradient<'_>,
+        state: &mut [u32],
         packet: &mut [u32],
     ) -> Result<Stats, Self::Error>;
 
-    /// As [`loco::average`].
+    /// As [`Codec::average`], with a state of its own.
     fn average(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         packets: &[&[u32]],
         weights: &[u32],
         mean: &mut [f32],
     ) -> Result<(), Self::Error>;
 }
 
-impl Implementation for Variant {
+/// The functions that users call.
+#[derive(Default)]
+pub(crate) struct Cpu {
+    mean_state: Vec<u32>,
+}
+
+impl Implementation for Cpu {
     type Error = AverageError;
+
+    fn begin(&mut self) {
+        self.mean_state.clear();
+    }
 
     fn encode(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         step: Step,
-        gradient: &[f32],
-        residual: &mut [i8],
+        gradient: Gradient<'_>,
+        state: &mut [u32],
         packet: &mut [u32],
     ) -> Result<Stats, AverageError> {
+        Ok(codec.encode(step, gradient, state, packet))
+    }
+
+    fn average(
+        &mut self,
+        codec: &Codec,
+        packets: &[&[u32]],
+        weights: &[u32],
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        self.mean_state.resize(codec.mean_state_words(packets.len(), mean.len()), 0);
+        codec.average(packets, weights, &mut self.mean_state, mean)
+    }
+}
+
+/// One of LoCo's variants; another codec's vectors are the fault of whoever asks it.
+impl Implementation for Variant {
+    type Error = String;
+
+    fn encode(
+        &mut self,
+        codec: &Codec,
+        step: Step,
+        gradient: Gradient<'_>,
+        state: &mut [u32],
+        packet: &mut [u32],
+    ) -> Result<Stats, String> {
+        let (Codec::Loco(config), Gradient::F32(gradient)) = (codec, gradient) else {
+            return Err(format!("a variant of loco was asked for {codec}"));
+        };
+        let residual = &mut bytemuck::cast_slice_mut(state)[..gradient.len()];
         Ok((self.encode)(config, step, gradient, residual, packet))
     }
 
     fn average(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         packets: &[&[u32]],
         weights: &[u32],
         mean: &mut [f32],
-    ) -> Result<(), AverageError> {
-        (self.average)(config, packets, weights, mean)
+    ) -> Result<(), String> {
+        let Codec::Loco(config) = codec else {
+            return Err(format!("a variant of loco was asked for {codec}"));
+        };
+        (self.average)(config, packets, weights, mean).map_err(|error| error.to_string())
     }
 }
 
@@ -242,7 +334,7 @@ pub(crate) struct Difference {
     pub(crate) rank: Option<usize>,
     /// Step number.
     pub(crate) step: u64,
-    /// `words`, `residual`, `nonfinite` or `mean_bits`.
+    /// `words`, `residual`, `state`, `nonfinite`, `saturated` or `mean_bits`.
     pub(crate) field: &'static str,
     /// Place in that field; 0 for a single number.
     pub(crate) index: usize,
@@ -276,24 +368,20 @@ fn first_difference<I: Implementation>(
     case: &Case,
     implementation: &mut I,
 ) -> Result<Option<Difference>, I::Error> {
-    let mut residuals = vec![vec![0_i8; case.n]; case.ranks.len()];
+    implementation.begin();
+    let codec = &case.codec;
+    let mut states = vec![vec![0; codec.state_words(case.n)]; case.ranks.len()];
     for (k, average) in case.averages.iter().enumerate() {
         let step = average.step;
         let mut packets = Vec::new();
-        for (rank, (vectors, residual)) in case.ranks.iter().zip(&mut residuals).enumerate() {
+        for (rank, (vectors, state)) in case.ranks.iter().zip(&mut states).enumerate() {
             let expected = &vectors.steps[k];
             let gradient: Vec<f32> =
                 expected.gradient_bits.iter().map(|bits| f32::from_bits(*bits)).collect();
             // Painted, so that a word which is never written shows.
-            let mut packet = vec![0xA5A5_A5A5; loco::packet_words(case.n)];
-            let stats = implementation.encode(&case.config, step, &gradient, residual, &mut packet)?;
-            let found = first(&expected.words, &packet)
-                .map(|found| ("words", found))
-                .or_else(|| first(&expected.residual, residual).map(|found| ("residual", found)))
-                .or_else(|| {
-                    first(&[expected.nonfinite], &[stats.nonfinite]).map(|found| ("nonfinite", found))
-                });
-            if let Some((field, (place, expected, got))) = found {
+            let mut packet = vec![0xA5A5_A5A5; codec.packet_words(case.n)];
+            let stats = implementation.encode(codec, step, (&gradient).into(), state, &mut packet)?;
+            if let Some((field, (place, expected, got))) = expected.first_difference(&packet, state, stats) {
                 let (case, step, rank) = (index, step.get(), Some(rank));
                 return Ok(Some(Difference { case, rank, step, field, index: place, expected, got }));
             }
@@ -301,7 +389,7 @@ fn first_difference<I: Implementation>(
         }
         let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
         let mut mean = vec![f32::NAN; case.n];
-        implementation.average(&case.config, &packets, &case.weights, &mut mean)?;
+        implementation.average(codec, &packets, &case.weights, &mut mean)?;
         let mean: Vec<u32> = mean.iter().map(|value| value.to_bits()).collect();
         if let Some((place, expected, got)) = first(&average.mean_bits, &mean) {
             let (case, step, field) = (index, step.get(), "mean_bits");
@@ -311,8 +399,27 @@ fn first_difference<I: Implementation>(
     Ok(None)
 }
 
-/// The first place where two lists of one length differ, with both numbers.
-fn first<T: Copy + PartialEq + TryInto<i64>>(expected: &[T], got: &[T]) -> Option<(usize, i64, i64)> {
+/// A place in a list, the number expected there and the one found.
+type Found = (usize, i64, i64);
+
+impl Encoded {
+    fn first_difference(&self, packet: &[u32], state: &[u32], stats: Stats) -> Option<(&'static str, Found)> {
+        let named = |name| move |found| (name, found);
+        let bytes =
+            || state.iter().flat_map(|word| word.to_le_bytes()).map(u8::cast_signed).collect::<Vec<_>>();
+        let in_bytes = || first(self.residual.as_ref()?, &bytes()).map(named("residual"));
+        let in_words = || first(self.state.as_ref()?, state).map(named("state"));
+        first(&self.words, packet)
+            .map(named("words"))
+            .or_else(in_bytes)
+            .or_else(in_words)
+            .or_else(|| first(&[self.nonfinite], &[stats.nonfinite]).map(named("nonfinite")))
+            .or_else(|| first(&[self.saturated?], &[stats.saturated]).map(named("saturated")))
+    }
+}
+
+/// The first place where two lists differ, with both numbers.
+fn first<T: Copy + PartialEq + TryInto<i64>>(expected: &[T], got: &[T]) -> Option<Found> {
     let index = expected.iter().zip(got).position(|(a, b)| a != b)?;
     // Every field fits but a count near 2^64, which saturates: it is shown, not computed with.
     let shown = |value: T| value.try_into().unwrap_or(i64::MAX);

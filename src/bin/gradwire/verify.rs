@@ -5,15 +5,13 @@ use std::fmt;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use gradwire::codec::loco::{self, Config};
-use gradwire::codec::{Stats, Step};
-use gradwire::gpu::loco::{Average, Encode};
-use gradwire::gpu::{AdapterChoice, Gpu, GpuError};
+use gradwire::codec::{Codec, CodecId, Gradient, Input, Stats, Step, loco};
+use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError};
 use gradwire::transport::file::read_bounded;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::vectors::{Comparison, Difference, Implementation, VectorFile, compare};
+use crate::vectors::{Comparison, Cpu, Difference, Implementation, VectorFile, compare};
 
 /// The longest file of vectors: 600 times the project's own.
 const MAX_BYTES: u64 = 256 << 20;
@@ -116,11 +114,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn on_cpu(file: &VectorFile) -> Result<Vec<Row>, Failure> {
+    let row = |variant, comparison| Row { backend: "cpu", adapter: None, variant, comparison };
+    if file.codec() != CodecId::Loco {
+        let comparison =
+            compare(file, &mut Cpu::default()).map_err(|error| Failure::Work(format!("cpu: {error}")))?;
+        return Ok(vec![row(None, comparison)]);
+    }
     let mut rows = Vec::new();
     for mut variant in loco::variants() {
         let comparison = compare(file, &mut variant)
             .map_err(|error| Failure::Work(format!("cpu {}: {error}", variant.name)))?;
-        rows.push(Row { backend: "cpu", adapter: None, variant: Some(variant.name), comparison });
+        rows.push(row(Some(variant.name), comparison));
     }
     Ok(rows)
 }
@@ -133,56 +137,63 @@ fn on_adapter(file: &VectorFile, name: Option<String>) -> Result<Row, Failure> {
     Ok(Row { backend: "gpu", adapter: Some(adapter), variant: None, comparison })
 }
 
-/// The kernels of one adapter. State is kept for as long as the length stays, so that reuse is tested too.
+/// The kernels of one adapter. They are kept for as long as codec and length stay, so that reuse is tested too.
 struct OnAdapter {
     gpu: Gpu,
-    encode: Option<(usize, Encode)>,
-    average: Option<(usize, Average)>,
+    encode: Option<(Codec, usize, Encode)>,
+    average: Option<(Codec, usize, Average)>,
 }
 
-/// The state for `elements`: the one that is kept, or a new one.
-fn state_for<T>(
-    kept: &mut Option<(usize, T)>,
+/// The kernel for `elements`: the one that is kept, or a new one.
+fn state_for<'a, T>(
+    kept: &'a mut Option<(Codec, usize, T)>,
+    codec: &Codec,
     elements: usize,
     new: impl FnOnce() -> Result<T, GpuError>,
-) -> Result<&mut T, GpuError> {
+) -> Result<&'a mut T, GpuError> {
     let state = match kept.take() {
-        Some((length, state)) if length == elements => state,
+        Some((kept, length, state)) if kept == *codec && length == elements => state,
         _ => new()?,
     };
-    Ok(&mut kept.insert((elements, state)).1)
+    Ok(&mut kept.insert((*codec, elements, state)).2)
 }
 
 impl Implementation for OnAdapter {
     type Error = GpuError;
 
+    fn begin(&mut self) {
+        // A codec whose means have a state begins anew.
+        self.average = self.average.take_if(|(codec, _, _)| codec.mean_state_words(1, 1) == 0);
+    }
+
     fn encode(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         step: Step,
-        gradient: &[f32],
-        residual: &mut [i8],
+        gradient: Gradient<'_>,
+        state: &mut [u32],
         packet: &mut [u32],
     ) -> Result<Stats, GpuError> {
         let elements = gradient.len();
-        let encode = state_for(&mut self.encode, elements, || Encode::new(&self.gpu, elements))?;
-        // The ranks of a case take turns on one state, so each brings its residual.
-        encode.set_residual(residual)?;
-        let stats = encode.encode(config, step, gradient, packet)?;
-        residual.copy_from_slice(&encode.residual()?);
+        let new = || Encode::new(&self.gpu, codec, Input::F32, elements);
+        let encode = state_for(&mut self.encode, codec, elements, new)?;
+        // The ranks of a case take turns on one state, so each brings its own.
+        encode.set_state(state)?;
+        let stats = encode.encode(codec, step, gradient, packet)?;
+        state.copy_from_slice(&encode.state()?);
         Ok(stats)
     }
 
     fn average(
         &mut self,
-        config: &Config,
+        codec: &Codec,
         packets: &[&[u32]],
         weights: &[u32],
         mean: &mut [f32],
     ) -> Result<(), GpuError> {
         let elements = mean.len();
-        let average = state_for(&mut self.average, elements, || Average::new(&self.gpu, elements))?;
-        average.average(config, packets, weights, mean)
+        let new = || Average::new(&self.gpu, codec, elements);
+        state_for(&mut self.average, codec, elements, new)?.average(codec, packets, weights, mean)
     }
 }
 
@@ -198,8 +209,8 @@ fn in_words(report: &Report) -> String {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.adapter.as_deref().or(self.variant).unwrap_or_default();
-        write!(f, "{} {name}", self.backend)
+        f.write_str(self.backend)?;
+        self.adapter.as_deref().or(self.variant).map_or(Ok(()), |name| write!(f, " {name}"))
     }
 }
 

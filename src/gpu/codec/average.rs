@@ -1,0 +1,334 @@
+//! The host side of `shaders/<codec>/average.wgsl`.
+
+use wgpu::BufferUsages;
+
+use super::super::buffer::{self, HEAD, HEAD_BYTES, Lane, Piece};
+use super::super::error::check_length;
+use super::super::kernel::{Kernel, Limits};
+use super::super::method::{self, Method, WORDS};
+use super::super::{Gpu, GpuError};
+use super::{Cut, check_codec};
+use crate::codec::{Codec, Input};
+
+/// Averages the packets of one shard.
+///
+/// Between calls it keeps buffers only, and the state of a codec that has one for means
+/// ([`Codec::mean_state_words`]), on the device. A call allocates no buffer unless it brings more ranks than any before.
+/// All ranks of a part are in one dispatch; a part has at most [`Limits::PART_BYTES`] of packets, or one unit of them.
+#[derive(Debug)]
+pub struct Average {
+    gpu: Gpu,
+    kernel: Kernel,
+    limits: Limits,
+    codec: Codec,
+    elements: usize,
+    params: wgpu::Buffer,
+    /// `None` before the first call, and after one that failed midway.
+    inbox: Option<Inbox>,
+    /// `None` before the first call, and for all codecs without state.
+    state: Option<State>,
+    /// A call failed midway, and there is a state.
+    broken: bool,
+}
+
+/// Where packets arrive, and the mean.
+#[derive(Debug)]
+struct Inbox {
+    /// Most ranks that a call may bring.
+    ranks: usize,
+    cut: Cut,
+    packets: wgpu::Buffer,
+    weights: wgpu::Buffer,
+    mean: wgpu::Buffer,
+    /// One for each part if there is a state, which each part has its own piece of; else one for all.
+    bindings: Vec<wgpu::BindGroup>,
+    lanes: [Lane; 2],
+}
+
+/// One row of words per rank for the units of each part.
+#[derive(Debug)]
+struct State {
+    ranks: usize,
+    parts: Vec<wgpu::Buffer>,
+}
+
+impl Average {
+    /// For shards of `elements` elements (any number).
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Config`], [`GpuError::NoKernel`], [`GpuError::OutOfMemory`], and those of a failing device.
+    pub fn new(gpu: &Gpu, codec: &Codec, elements: usize) -> Result<Self, GpuError> {
+        Self::with_limits(gpu, codec, elements, Limits::of(gpu))
+    }
+
+    /// As [`Average::new`], cutting the work to `limits` instead of what the adapter has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Average::new`].
+    pub fn with_limits(gpu: &Gpu, codec: &Codec, elements: usize, limits: Limits) -> Result<Self, GpuError> {
+        // The input type makes no difference to a kernel that reads packets.
+        let kernel = gpu.kernel(&method(codec, 1)?.shader, Input::F32)?;
+        Self::with_kernel(gpu, codec, elements, limits, kernel)
+    }
+
+    /// With another shader text: only to prove that the tests notice a wrong one.
+    #[doc(hidden)]
+    pub fn with_source(
+        gpu: &Gpu,
+        codec: &Codec,
+        elements: usize,
+        limits: Limits,
+        text: &str,
+    ) -> Result<Self, GpuError> {
+        Self::with_kernel(gpu, codec, elements, limits, Kernel::compile(gpu, "edited average", text)?)
+    }
+
+    fn with_kernel(
+        gpu: &Gpu,
+        codec: &Codec,
+        elements: usize,
+        limits: Limits,
+        kernel: Kernel,
+    ) -> Result<Self, GpuError> {
+        codec.validate()?;
+        gpu.check_alive()?;
+        let params = buffer::device_buffer(gpu, "params", HEAD_BYTES, BufferUsages::UNIFORM)?;
+        let (gpu, codec) = (gpu.clone(), *codec);
+        Ok(Self { gpu, kernel, limits, codec, elements, params, inbox: None, state: None, broken: false })
+    }
+
+    /// Number of elements of the shard.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// The weighted mean of one packet per rank, in rank order, into `mean`.
+    ///
+    /// `codec` is that of [`Average::new`], maybe with other numbers of the same layout. Each packet has
+    /// [`Codec::packet_words`] words, `mean` [`Average::elements`] elements; `weights` are samples per rank. A codec with
+    /// a state for means takes the same number of ranks in every call. Twin: [`Codec::average`].
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Config`], [`GpuError::Codec`], [`GpuError::Length`] and [`GpuError::Average`] before anything is
+    /// touched; those of a failing device, after which the next call starts with fresh buffers. If there is a state it
+    /// is then unknown, and every later call is [`GpuError::Broken`] until [`Average::set_state`].
+    pub fn average(
+        &mut self,
+        codec: &Codec,
+        packets: &[&[u32]],
+        weights: &[u32],
+        mean: &mut [f32],
+    ) -> Result<(), GpuError> {
+        check_codec(&self.codec, codec)?;
+        check_length("mean", "elements", self.elements, mean.len())?;
+        let total = codec.check(packets, weights, self.elements)?;
+        if let Some(state) = &self.state {
+            check_length("mean", "packets", state.ranks, packets.len())?;
+        }
+        self.check_whole()?;
+        if self.elements == 0 {
+            return Ok(());
+        }
+        let method = method(codec, total)?;
+        let result = self.take_inbox(packets.len()).and_then(|mut inbox| {
+            self.run(&mut inbox, &method, packets, weights, mean)?;
+            Ok(inbox)
+        });
+        self.broken = result.is_err() && self.state_row() > 0;
+        // Only a call that ran to its end leaves buffers that the next one can trust.
+        self.inbox = Some(result?);
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        inbox: &mut Inbox,
+        method: &Method,
+        packets: &[&[u32]],
+        weights: &[u32],
+        mean: &mut [f32],
+    ) -> Result<(), GpuError> {
+        let Inbox { cut, packets: rows, weights: row_weights, mean: output, bindings, lanes, .. } = inbox;
+        let (cut, unit) = (*cut, cut.unit);
+        let step = cut.part * unit.elements;
+        let mut take = |index: usize, bytes: &[u8]| {
+            let start = index * step;
+            let end = mean.len().min(start + step);
+            let target: &mut [u8] = bytemuck::cast_slice_mut(&mut mean[start..end]);
+            target.copy_from_slice(&bytes[..target.len()]);
+        };
+        let packet_words = self.codec.packet_words(self.elements);
+        for (index, span) in cut.spans().enumerate() {
+            let lane = &mut lanes[index % 2];
+            lane.land(&self.gpu, &mut take)?;
+            let grid = self.limits.grid(span.units(), method.per_workgroup);
+            let mut head = [0; 4 + WORDS];
+            let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+            head[..4].copy_from_slice(&[
+                span.units(),
+                grid.columns,
+                narrow(packets.len()),
+                narrow(span.elements.len()),
+            ]);
+            head[4..].copy_from_slice(&method.words);
+            let head = Piece { at: 0, bytes: bytemuck::cast_slice(&head), zeros: 0 };
+            let all_weights = Piece { at: HEAD, bytes: bytemuck::cast_slice(weights), zeros: 0 };
+            let words = span.words(unit, packet_words);
+            // Whole units: the last one may be shorter in the packet, and what lies here is an earlier part.
+            let row = span.units.len() * 4 * unit.words;
+            let first_row = HEAD + 4 * weights.len();
+            let pieces = packets.iter().enumerate().map(|(rank, packet)| {
+                let bytes = bytemuck::cast_slice(&packet[words.clone()]);
+                Piece { at: first_row + rank * row, bytes, zeros: row - bytes.len() }
+            });
+            let weight_bytes = 4 * weights.len() as u64;
+            let all_rows = (row * packets.len()) as u64;
+            let mean_bytes = 4 * span.elements.len() as u64;
+            let binding = &bindings[index % bindings.len()];
+            let pieces = [head, all_weights].into_iter().chain(pieces);
+            lane.submit(&self.gpu, index, pieces, |encoder, upload, readback| {
+                encoder.copy_buffer_to_buffer(upload, 0, &self.params, 0, HEAD_BYTES);
+                encoder.copy_buffer_to_buffer(upload, HEAD_BYTES, row_weights, 0, weight_bytes);
+                encoder.copy_buffer_to_buffer(upload, first_row as u64, rows, 0, all_rows);
+                self.kernel.dispatch(encoder, binding, grid);
+                encoder.copy_buffer_to_buffer(output, 0, readback, 0, mean_bytes);
+            })?;
+        }
+        for lane in lanes {
+            lane.land(&self.gpu, &mut take)?;
+        }
+        Ok(())
+    }
+
+    /// The buffers of earlier calls, or larger ones when `ranks` asks for them.
+    fn take_inbox(&mut self, ranks: usize) -> Result<Inbox, GpuError> {
+        if let Some(inbox) = self.inbox.take_if(|inbox| inbox.ranks >= ranks) {
+            return Ok(inbox);
+        }
+        self.inbox = None;
+        let cut = self.cut(ranks);
+        if self.state.is_none() && self.state_row() > 0 {
+            self.state = Some(self.new_state(ranks)?);
+        }
+        let (gpu, unit) = (&self.gpu, cut.unit);
+        let storage =
+            |label, bytes: usize| buffer::device_buffer(gpu, label, bytes as u64, BufferUsages::STORAGE);
+        let packet_bytes = ranks * cut.longest() * 4 * unit.words;
+        let packets = storage("packets", packet_bytes)?;
+        let weights = storage("weights", 4 * ranks)?;
+        let mean = storage("mean", cut.longest() * 4 * unit.elements)?;
+        let bind = |state| {
+            let buffers = [Some(&self.params), Some(&packets), Some(&weights), Some(&mean), state];
+            self.kernel.bind(gpu, &buffers)
+        };
+        let bindings = match &self.state {
+            None => vec![bind(None)?],
+            Some(state) => state.parts.iter().map(|part| bind(Some(part))).collect::<Result<_, _>>()?,
+        };
+        let lane = || Lane::new(gpu, (4 * ranks + packet_bytes) as u64, mean.size());
+        Ok(Inbox { ranks, cut, lanes: [lane()?, lane()?], packets, weights, mean, bindings })
+    }
+
+    /// Parts in which a unit of every rank fits one binding.
+    fn cut(&self, ranks: usize) -> Cut {
+        let unit = self.codec.unit();
+        let largest = (4 * unit.elements).max(ranks * 4 * unit.words).max(ranks * 4 * self.state_unit());
+        Cut { unit, elements: self.elements, part: self.limits.units(unit.elements, largest) }
+    }
+
+    /// Words of state of one rank and unit.
+    fn state_unit(&self) -> usize {
+        self.codec.mean_state_words(1, self.codec.unit().elements)
+    }
+
+    /// Words of state of one rank.
+    fn state_row(&self) -> usize {
+        self.codec.mean_state_words(1, self.elements)
+    }
+
+    fn new_state(&self, ranks: usize) -> Result<State, GpuError> {
+        let row = |units: usize| ranks * units * 4 * self.state_unit();
+        let parts = self.cut(ranks).spans().map(|span| {
+            let bytes = row(span.units.len()) as u64;
+            buffer::device_buffer(&self.gpu, "state", bytes, BufferUsages::STORAGE)
+        });
+        Ok(State { ranks, parts: parts.collect::<Result<_, _>>()? })
+    }
+
+    /// A copy of the state: [`Codec::mean_state_words`] words, a row per rank; none before the first call.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Broken`] after a failed call; those of a failing device.
+    pub fn state(&self) -> Result<Vec<u32>, GpuError> {
+        self.check_whole()?;
+        let Some(State { ranks, parts }) = &self.state else { return Ok(Vec::new()) };
+        let (row, unit) = (self.state_row(), self.state_unit());
+        let mut words = vec![0; ranks * row];
+        for (span, part) in self.cut(*ranks).spans().zip(parts) {
+            let piece = 4 * span.units.len() * unit;
+            buffer::read(&self.gpu, part, |bytes| {
+                for (row, bytes) in words.chunks_mut(row).zip(bytes.chunks(piece)) {
+                    let target = &mut row[span.units.start * unit..span.units.end * unit];
+                    bytemuck::cast_slice_mut(target).copy_from_slice(bytes);
+                }
+            })?;
+        }
+        Ok(words)
+    }
+
+    /// Replaces the state by [`Codec::mean_state_words`] words of any world size; none: the next call starts from zero.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Length`] if they are not whole rows; those of a failing device.
+    pub fn set_state(&mut self, words: &[u32]) -> Result<(), GpuError> {
+        let (row, unit) = (self.state_row(), self.state_unit());
+        let ranks = words.len().checked_div(row).unwrap_or(0);
+        check_length("state", "words", ranks * row, words.len())?;
+        self.inbox = None;
+        self.state = None;
+        self.broken = true;
+        if ranks > 0 {
+            let state = self.new_state(ranks)?;
+            for (span, part) in self.cut(ranks).spans().zip(&state.parts) {
+                let piece = |row: &[u32]| row[span.units.start * unit..span.units.end * unit].to_vec();
+                let rows: Vec<u32> = words.chunks(row).flat_map(piece).collect();
+                self.gpu.guard(|_| {
+                    self.gpu.queue().write_buffer(part, 0, bytemuck::cast_slice(&rows));
+                    Ok(())
+                })?;
+            }
+            self.state = Some(state);
+        }
+        self.broken = false;
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Result<(), GpuError> {
+        if self.broken { Err(GpuError::Broken { adapter: self.gpu.info().name.clone() }) } else { Ok(()) }
+    }
+
+    /// Runs the kernel of the first part `times` times on what its buffers hold, and waits: for measuring.
+    ///
+    /// Returns the bytes that one run reads and writes. Needs an earlier [`Average::average`], whose parameters are then
+    /// still in place if it had one part.
+    pub(crate) fn rerun(&mut self, times: u32) -> Result<u64, GpuError> {
+        let Some(inbox) = &self.inbox else { return Ok(0) };
+        let Inbox { cut, ranks, .. } = inbox;
+        let units = cut.longest();
+        let method = method(&self.codec, 1)?;
+        let grid = self.limits.grid(u32::try_from(units).unwrap_or(u32::MAX), method.per_workgroup);
+        self.kernel.repeat(&self.gpu, &inbox.bindings[0], grid, times)?;
+        let unit_bytes = 4 * (ranks * cut.unit.words + cut.unit.elements + 2 * ranks * self.state_unit());
+        Ok((units * unit_bytes) as u64)
+    }
+}
+
+fn method(codec: &Codec, total: u32) -> Result<Method, GpuError> {
+    method::average(codec, total).ok_or(GpuError::NoKernel { codec: codec.id() })
+}
