@@ -13,10 +13,31 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::{Gradient, Stats, Step, loco};
+    use gradwire::codec::cast::{self, Half};
+    use gradwire::codec::{AverageError, Gradient, Stats, Step, fp8, intsgd, loco};
+    type Result = std::result::Result<(), AverageError>;
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
-    vec![("loco/encode", "codec::loco::encode"), ("loco/average", "codec::loco::average")]
+    let _: fn(Gradient, &mut [u32]) -> Stats = cast::encode_f32;
+    let _: fn(&[&[u32]], &[u32], &mut [f32]) -> Result = cast::average_f32;
+    let _: fn(Half, Gradient, &mut [u32]) -> Stats = cast::encode_half;
+    let _: fn(Half, &[&[u32]], &[u32], &mut [f32]) -> Result = cast::average_half;
+    let _: fn(&fp8::Config, Gradient, &mut [u32]) -> Stats = fp8::encode;
+    let _: fn(&fp8::Config, &[&[u32]], &[u32], &mut [f32]) -> Result = fp8::average;
+    let _: fn(&intsgd::Config, Gradient, &mut [u32]) -> Stats = intsgd::encode;
+    let _: fn(&intsgd::Config, &[&[u32]], &[u32], &mut [f32]) -> Result = intsgd::average;
+    vec![
+        ("loco/encode", "codec::loco::encode"),
+        ("loco/average", "codec::loco::average"),
+        ("cast/encode_f32", "codec::cast::encode_f32"),
+        ("cast/average_f32", "codec::cast::average_f32"),
+        ("cast/encode_half", "codec::cast::encode_half"),
+        ("cast/average_half", "codec::cast::average_half"),
+        ("fp8/encode", "codec::fp8::encode"),
+        ("fp8/average", "codec::fp8::average"),
+        ("intsgd/encode", "codec::intsgd::encode"),
+        ("intsgd/average", "codec::intsgd::average"),
+    ]
 }
 
 fn shaders_folder() -> PathBuf {

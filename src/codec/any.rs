@@ -202,8 +202,9 @@ impl Codec {
         self.validate()?;
         let total = AverageError::check(packets, weights, elements, self.packet_words(elements))?;
         match self {
-            // Every word is one that an encoder may write.
-            Self::F32 | Self::Loco(_) => Ok(total),
+            // Every word is one that an encoder may write, or has a meaning.
+            Self::F32 | Self::F16 | Self::Bf16 | Self::Loco(_) | Self::Ef(_) | Self::IntSgd(_) => Ok(total),
+            Self::Fp8(config) => fp8::check_packets(config, packets, weights, elements).map(|()| total),
         }
     }
 
