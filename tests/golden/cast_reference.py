@@ -4,11 +4,12 @@
 Written to be read, not to be fast: exact fractions, one element at a time, and no bit trick that the crate has too.
 Every backend must give the same bits as this file. It needs no package; ef comes from loco_reference.py.
 
-    python3 cast_reference.py --seed 7 --out cast.json     # write golden vectors
-    python3 cast_reference.py --check cast.json            # re-derive and compare
+    python3 cast_reference.py --seed 7 --out .       # write golden vectors: f32.json, f16.json, ...
+    python3 cast_reference.py --check .              # re-derive and compare
 """
 import argparse
 import json
+import os
 import random
 import struct
 from fractions import Fraction
@@ -107,7 +108,7 @@ def unpack(words, bits, n):
 
 
 class F32Codec:
-    text, scale_log2 = "f32", None
+    config, scale_log2 = {}, None
 
     def encode(self, gradient):
         return list(gradient), sum(f32_value(b) is None for b in gradient), 0
@@ -119,8 +120,10 @@ class F32Codec:
 class HalfCodec:
     scale_log2 = None
 
-    def __init__(self, text, form):
-        self.text, self.form = text, form
+    config = {}
+
+    def __init__(self, form):
+        self.form = form
 
     def encode(self, gradient):
         codes, nonfinite, saturated = [], 0, 0
@@ -144,7 +147,7 @@ class Fp8Codec:
     scale_log2 = None
 
     def __init__(self, exponent_bits, block):
-        self.text = f"fp8:exponent_bits={exponent_bits},block={block}"
+        self.config = {"exponent_bits": exponent_bits, "block": block}
         self.form, self.last = (E4M3, 8) if exponent_bits == 4 else (E5M2, 15)
         self.block = block
 
@@ -189,10 +192,8 @@ class Fp8Codec:
 
 
 class IntSgdCodec:
-    text = "intsgd"
-
     def __init__(self, scale_log2):
-        self.scale_log2 = scale_log2
+        self.scale_log2, self.config = scale_log2, {"scale_log2": scale_log2}
 
     def encode(self, gradient):
         codes, nonfinite, saturated = [], 0, 0
@@ -257,67 +258,78 @@ def case(rng, codec, n, world_size, nonfinite_rate=0.0, gradients=None):
     if world_size > 2:
         weights[rng.randrange(world_size)] = 0
     gradients = gradients or [gradient(rng, n, codec, nonfinite_rate) for _ in range(world_size)]
-    ranks = []
+    ranks, packets = [], []
     for bits in gradients:
         words, nonfinite, saturated = codec.encode(bits)
-        ranks.append({"gradient_bits": bits, "words": words, "nonfinite": nonfinite, "saturated": saturated})
-    mean = codec.mean([rank["words"] for rank in ranks], weights, n)
-    return {"codec": codec.text, "scale_log2": codec.scale_log2, "n": n, "weights": weights, "ranks": ranks, "mean_bits": mean}
+        packets.append(words)
+        step = {"step": 1, "gradient_bits": bits, "words": words, "nonfinite": nonfinite, "saturated": saturated}
+        ranks.append({"steps": [step]})
+    averages = [{"step": 1, "mean_bits": codec.mean(packets, weights, n)}]
+    return {"n": n, "config": codec.config, "weights": weights, "ranks": ranks, "averages": averages}
 
 
-def ef_case(rng, n, residual_scale_log2, scale_log2, steps):
-    """Classic error feedback: loco with decay 0 and no reset, one rank, several steps."""
+def ef_case(rng, n, world_size, scale_log2, residual_scale_log2):
+    """Classic error feedback: loco with decay 0 and no reset."""
     cfg = loco.Config(scale_log2, residual_scale_log2, decay=0, reset_every=0)
-    residual, out = [0] * n, []
-    for step in range(1, steps + 1):
-        bits = loco.gradient(rng, n, cfg)
-        words, residual, nonfinite = loco.encode(bits, residual, cfg, step)
-        out.append({"gradient_bits": bits, "words": words, "residual": list(residual), "nonfinite": nonfinite,
-                    "mean_bits": loco.average([words], [3], n, cfg)})
-    text = f"ef:residual_scale_log2={residual_scale_log2}"
-    return {"codec": text, "scale_log2": scale_log2, "n": n, "weight": 3, "steps": out}
+    made = loco.case(rng, n, cfg, world_size, 5, rng.choice((1, 511)), 0.02)
+    made["config"] = {"scale_log2": scale_log2, "residual_scale_log2": residual_scale_log2}
+    return made
 
 
-def vectors(seed):
-    rng = random.Random(seed)
-    cases = []
-    codecs = [F32Codec(), HalfCodec("f16", F16), HalfCodec("bf16", BF16)]
-    codecs += [IntSgdCodec(scale) for scale in (22, 0, -64, 64)]
-    for codec in codecs:
-        for n, world_size in ((1, 1), (7, 2), (8, 3), (9, 5), (65, 4)):
-            cases.append(case(rng, codec, n, world_size))
-        cases.append(case(rng, codec, 33, 2, 0.1))
-    # What a world of one gets back: subnormals and minus zero as plus zero, all else as it was.
-    edges = [0, 0x80000000, 1, 0x807FFFFF, 0x00800000, 0x80800001, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000]
-    cases.append(case(rng, F32Codec(), len(edges), 1, gradients=[edges]))
-    for exponent_bits in (4, 5):
-        for block, sizes in ((32, (1, 31, 33, 128, 131)), (40, (9, 161)), (128, (513, 130))):
-            for n in sizes:
+def cases_of(name, rng):
+    sizes = ((1, 1), (7, 2), (8, 3), (9, 5), (65, 4))
+    if name == "ef":
+        configs = ((19, 4), (0, 2), (-64, 0), (64, 4))
+        return [ef_case(rng, n, world_size, *config) for config in configs for n, world_size in ((9, 1), (65, 3))]
+    if name == "fp8":
+        cases = []
+        for exponent_bits in (4, 5):
+            for block, lengths in ((32, (1, 31, 33, 128, 131)), (40, (9, 161)), (128, (513, 130))):
                 codec = Fp8Codec(exponent_bits, block)
-                cases.append(case(rng, codec, n, rng.choice((1, 2, 3, 4))))
-            cases.append(case(rng, codec, 65, 2, 0.1))
-    ef = [ef_case(rng, n, residual, scale, 6) for n, residual, scale in ((9, 4, 19), (65, 0, -3), (17, 2, 30))]
-    return {"spec": "CODECS.md section 3", "seed": seed, "cases": cases, "ef": ef}
+                cases += [case(rng, codec, n, rng.choice((1, 2, 3, 4))) for n in lengths]
+                cases.append(case(rng, codec, 65, 2, 0.1))
+        return cases
+    codecs = {
+        "f32": [F32Codec()], "f16": [HalfCodec(F16)], "bf16": [HalfCodec(BF16)],
+        "intsgd": [IntSgdCodec(scale_log2) for scale_log2 in (22, 0, -64, 64)],
+    }[name]
+    cases = []
+    for codec in codecs:
+        cases += [case(rng, codec, n, world_size) for n, world_size in sizes]
+        cases.append(case(rng, codec, 33, 2, 0.1))
+    if name == "f32":
+        # What a world of one gets back: subnormals and minus zero as plus zero, all else as it was.
+        edges = [0, 0x80000000, 1, 0x807FFFFF, 0x00800000, 0x80800001, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F800000]
+        cases.append(case(rng, codecs[0], len(edges), 1, gradients=[edges]))
+    return cases
+
+
+NAMES = ("f32", "f16", "bf16", "fp8", "ef", "intsgd")
+
+
+def vectors(name, seed):
+    rng = random.Random(f"{name} {seed}")
+    return {"codec": name, "spec": "CODECS.md section 3", "seed": seed, "cases": cases_of(name, rng)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out")
-    parser.add_argument("--check")
+    parser.add_argument("--out", help="folder")
+    parser.add_argument("--check", help="folder")
     args = parser.parse_args()
-    if args.check:
-        with open(args.check) as f:
-            stored = json.load(f)
-        same = stored == json.loads(json.dumps(vectors(stored["seed"])))
-        print("same" if same else "DIFFERENT")
-        raise SystemExit(0 if same else 1)
-    text = json.dumps(vectors(args.seed), separators=(",", ":"))
-    if args.out:
-        with open(args.out, "w") as f:
-            f.write(text + "\n")
-    else:
-        print(text)
+    for name in NAMES:
+        if args.check:
+            with open(os.path.join(args.check, name + ".json")) as f:
+                stored = json.load(f)
+            if stored != json.loads(json.dumps(vectors(name, stored["seed"]))):
+                raise SystemExit(f"{name}: DIFFERENT")
+            print(f"{name}: same")
+        elif args.out:
+            with open(os.path.join(args.out, name + ".json"), "w") as f:
+                f.write(json.dumps(vectors(name, args.seed), separators=(",", ":")) + "\n")
+        else:
+            print(json.dumps(vectors(name, args.seed), separators=(",", ":")))
 
 
 if __name__ == "__main__":
