@@ -77,12 +77,7 @@ fn encode(codec: &Codec, gradient: &[f32]) -> (Vec<u32>, Stats) {
     (packet, stats)
 }
 
-fn average(
-    codec: &Codec,
-    packets: &[Vec<u32>],
-    weights: &[u32],
-    n: usize,
-) -> Result<Vec<u32>, AverageError> {
+fn average(codec: &Codec, packets: &[Vec<u32>], weights: &[u32], n: usize) -> Result<Vec<u32>, AverageError> {
     let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
     let mut mean = vec![f32::NEG_INFINITY; n];
     codec.average(&packets, weights, &mut [], &mut mean)?;
@@ -159,8 +154,7 @@ fn the_reference_would_notice_other_roundings_and_other_sums() {
     // And the definition itself, called by hand, is right.
     for case in cases.iter().filter(|case| f32s(case)) {
         let total = case.weights.iter().sum();
-        let got: Vec<u32> =
-            (0..case.n).map(|i| mean_bits(column(case, i).into_iter(), total)).collect();
+        let got: Vec<u32> = (0..case.n).map(|i| mean_bits(column(case, i).into_iter(), total)).collect();
         assert_eq!(got, case.averages[0].mean_bits);
     }
 }
@@ -211,7 +205,8 @@ fn the_mean_depends_neither_on_the_order_of_ranks_nor_on_where_it_was_cut() {
                 .collect();
             pairs[0].0 += 1;
             let mean = |pairs: &[(u32, Vec<u32>)], cut: std::ops::Range<usize>, n| {
-                let packets: Vec<Vec<u32>> = pairs.iter().map(|(_, words)| words[cut.clone()].to_vec()).collect();
+                let packets: Vec<Vec<u32>> =
+                    pairs.iter().map(|(_, words)| words[cut.clone()].to_vec()).collect();
                 let weights: Vec<u32> = pairs.iter().map(|(weight, _)| *weight).collect();
                 average(&codec, &packets, &weights, n).unwrap()
             };
@@ -293,7 +288,9 @@ fn an_fp8_packet_that_no_encoder_writes_is_refused_with_its_unit_and_both_number
 fn the_largest_of_an_fp8_block_lands_in_the_top_binade_and_only_the_ends_of_f32_are_clamped() {
     for (kind, last, low) in [(Kind::E4M3, 8, 0x78_u32), (Kind::E5M2, 15, 0x78)] {
         for field in 1..=254_u32 {
-            for mantissa in [0, 1, 0x5F_FFFF, 0x60_0000, 0x67_FFFF, 0x68_0000, 0x68_0001, 0x6F_FFFF, 0x70_0000, 0x7F_FFFF] {
+            for mantissa in
+                [0, 1, 0x5F_FFFF, 0x60_0000, 0x67_FFFF, 0x68_0000, 0x68_0001, 0x6F_FFFF, 0x70_0000, 0x7F_FFFF]
+            {
                 let largest = field << 23 | mantissa;
                 let byte = fp8::exponent(kind, largest);
                 assert!(byte == field || byte == field + 1, "{kind:?} {largest:#x}: {byte}");
@@ -304,7 +301,11 @@ fn the_largest_of_an_fp8_block_lands_in_the_top_binade_and_only_the_ends_of_f32_
                 let value = f64::from(f32::from_bits(largest));
                 let above = value / 2_f64.powi(byte as i32 - 127 - last);
                 let most = if kind == Kind::E4M3 { 464.0 } else { 61440.0 };
-                assert_eq!(clamped, above > most || (above == most && kind == Kind::E5M2), "{kind:?} {largest:#x}");
+                assert_eq!(
+                    clamped,
+                    above > most || (above == most && kind == Kind::E5M2),
+                    "{kind:?} {largest:#x}"
+                );
                 assert!(!clamped || field == 254, "{kind:?} {largest:#x}");
                 // What is decoded is within half a step of the format.
                 let decoded = f64::from(f32::from_bits(fp8::decode_element(kind, byte, code)));
@@ -325,11 +326,16 @@ fn a_huge_or_bad_element_disturbs_no_other_block() {
             let (quiet, _) = encode(&codec, &calm);
             let quiet = average(&codec, &[quiet], &[1], n).unwrap();
             for place in [0, 1, usize::from(block) - 1, usize::from(block), n - 1] {
-                for (value, count) in [(1.0e30, 0), (f32::NAN, 1), (f32::INFINITY, 1), (f32::NEG_INFINITY, 1)] {
+                for (value, count) in [(1.0e30, 0), (f32::NAN, 1), (f32::INFINITY, 1), (f32::NEG_INFINITY, 1)]
+                {
                     let mut loud = calm.clone();
                     loud[place] = value;
                     let (packet, stats) = encode(&codec, &loud);
-                    assert_eq!(stats, Stats { nonfinite: count, saturated: 0 }, "{codec}, {value} at {place}");
+                    assert_eq!(
+                        stats,
+                        Stats { nonfinite: count, saturated: 0 },
+                        "{codec}, {value} at {place}"
+                    );
                     let mean = average(&codec, &[packet], &[1], n).unwrap();
                     for at in 0..n {
                         let same_block = at / usize::from(block) == place / usize::from(block);
@@ -360,9 +366,12 @@ fn error_feedback_loses_nothing_in_a_thousand_steps_but_what_waits_and_what_its_
             let gradient: Vec<f32> = (0..n).map(|_| (random.unit() * 6.0 * unit) as f32).collect();
             let mut packet = vec![0; codec.packet_words(n)];
             let before: Vec<i8> = bytemuck::cast_slice(&state)[..n].to_vec();
-            let stats =
-                codec.encode(Step::new(step).unwrap(), (&gradient).into(), &mut state, &mut packet);
-            assert_eq!(stats, Stats::default(), "{codec}: nothing saturates within 6 codes and half a residual");
+            let stats = codec.encode(Step::new(step).unwrap(), (&gradient).into(), &mut state, &mut packet);
+            assert_eq!(
+                stats,
+                Stats::default(),
+                "{codec}: nothing saturates within 6 codes and half a residual"
+            );
             let mean = average(&codec, &[packet], &[1], n).unwrap();
             let after: &[i8] = &bytemuck::cast_slice(&state)[..n];
             for i in 0..n {
@@ -404,7 +413,10 @@ fn ef_is_loco_with_decay_zero_and_no_reset() {
         assert_eq!(packets[0], packets[1], "step {step}");
         assert_eq!(states[0], states[1], "step {step}");
     }
-    assert_eq!("ef:decay=1".parse::<Codec>().unwrap_err().to_string().split(';').next(), Some("ef does not take \"decay=1\""));
+    assert_eq!(
+        "ef:decay=1".parse::<Codec>().unwrap_err().to_string().split(';').next(),
+        Some("ef does not take \"decay=1\"")
+    );
 }
 
 #[test]
@@ -414,7 +426,9 @@ fn intsgd_sums_exactly_up_to_its_limit_and_rounds_twice() {
     let packet = |code: i8| encode(&codec, &vec![f32::from(code); n]).0;
     // 127 * (2^21 - 1) has 28 bits: rounded to f32, then multiplied by the rounded 1 / (2^21 - 1).
     let total = (1 << 21) - 1;
-    for (codes, weights) in [([127, 127], [1 << 20, total - (1 << 20)]), ([127, -126], [total - 1, 1]), ([5, -5], [7, 7])] {
+    for (codes, weights) in
+        [([127, 127], [1 << 20, total - (1 << 20)]), ([127, -126], [total - 1, 1]), ([5, -5], [7, 7])]
+    {
         let sum: i64 = codes.iter().zip(weights).map(|(code, weight)| i64::from(*code) * weight as i64).sum();
         let scale = (1.0 / f64::from(weights.iter().sum::<i32>())) as f32;
         let want = sum as f32 * scale;
@@ -436,7 +450,10 @@ fn parameters_out_of_range_are_refused_with_both_numbers() {
     assert_eq!(message(block(24)), "block is 24, fp8 takes 32 to 1024");
     assert_eq!(message(block(1032)), "block is 1032, fp8 takes 32 to 1024");
     assert_eq!(message(block(36)), "block is 36, fp8 takes multiples of 8");
-    assert_eq!(message(Codec::IntSgd(intsgd::Config { scale_log2: 65 })), "scale_log2 is 65, intsgd takes -64 to 64");
+    assert_eq!(
+        message(Codec::IntSgd(intsgd::Config { scale_log2: 65 })),
+        "scale_log2 is 65, intsgd takes -64 to 64"
+    );
     let ef = Codec::Ef(ef::Config { residual_scale_log2: 5, ..ef::Config::default() });
     assert_eq!(message(ef), "residual_scale_log2 is 5, ef takes 0 to 4");
     assert!("fp8:exponent_bits=6".parse::<Codec>().is_err(), "there is no such format");

@@ -128,7 +128,12 @@ pub fn encode_half(half: Half, gradient: Gradient<'_>, packet: &mut [u32]) -> St
 
 /// [`encode_half`] with a rounding to nearest that tells overflow by infinity.
 #[inline(always)]
-fn encode_as(narrow: impl Fn(u32) -> u16, format: Format, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
+fn encode_as(
+    narrow: impl Fn(u32) -> u16,
+    format: Format,
+    gradient: Gradient<'_>,
+    packet: &mut [u32],
+) -> Stats {
     let mut stats = Stats::default();
     gradient.for_each_chunk(CHUNK, |start, values| {
         let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
@@ -332,7 +337,8 @@ mod tests {
 
     #[test]
     fn half_types_clamp_what_is_finite_and_send_zero_for_what_is_not() {
-        let gradient = [65519.0, 65520.0, -1.0e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1, 1.0e-45, 2.0];
+        let gradient =
+            [65519.0, 65520.0, -1.0e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1, 1.0e-45, 2.0];
         let mut packet = [u32::MAX; 5];
         let stats = encode_half(Half::F16, (&gradient).into(), &mut packet);
         assert_eq!(stats, Stats { nonfinite: 3, saturated: 2 });

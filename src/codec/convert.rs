@@ -154,7 +154,8 @@ pub const fn widen(format: Format, code: u16) -> u32 {
     let code = code as u32;
     let digits = format.mantissa_bits;
     let sign = (code >> (format.exponent_bits + digits) & 1) << 31;
-    let (exponent, mantissa) = ((code >> digits) & ((1 << format.exponent_bits) - 1), code & ((1 << digits) - 1));
+    let (exponent, mantissa) =
+        ((code >> digits) & ((1 << format.exponent_bits) - 1), code & ((1 << digits) - 1));
     let up = 23 - digits;
     let last = exponent == (1 << format.exponent_bits) - 1;
     // What an exponent field of f32 is above one of the format: 112 for f16 and E5M2, 120 for E4M3, 0 for bf16.
@@ -199,7 +200,8 @@ mod tests {
     /// The value of a finite code from the words of the documentation, in f64.
     fn value(format: Format, code: u16) -> f64 {
         let exponent = i32::from(code >> format.mantissa_bits) & ((1 << format.exponent_bits) - 1);
-        let mantissa = f64::from(code & ((1 << format.mantissa_bits) - 1)) / f64::from(1 << format.mantissa_bits);
+        let mantissa =
+            f64::from(code & ((1 << format.mantissa_bits) - 1)) / f64::from(1 << format.mantissa_bits);
         let magnitude = if exponent == 0 {
             mantissa * 2_f64.powi(1 - format.bias())
         } else {
@@ -237,18 +239,28 @@ mod tests {
     fn aimed(format: Format) -> impl Iterator<Item = u32> {
         let Table(values) = Table::new(format);
         let pairs = (1..values.len()).flat_map(move |k| {
-            #[allow(clippy::cast_possible_truncation, reason = "a tie has 12 significant bits at most: exact in f32")]
-            let near = [values[k - 1], (values[k - 1] + values[k]) / 2.0, values[k]].map(|value| value as f32);
+            #[allow(
+                clippy::cast_possible_truncation,
+                reason = "a tie has 12 significant bits at most: exact in f32"
+            )]
+            let near =
+                [values[k - 1], (values[k - 1] + values[k]) / 2.0, values[k]].map(|value| value as f32);
             near.into_iter()
         });
-        pairs.flat_map(|value| (-2..=2).map(move |ulp| (value.to_bits() & 0x7FFF_FFFF).saturating_add_signed(ulp)))
+        pairs
+            .flat_map(|value| {
+                (-2..=2).map(move |ulp| (value.to_bits() & 0x7FFF_FFFF).saturating_add_signed(ulp))
+            })
             .flat_map(|bits| [bits, bits | 0x8000_0000])
     }
 
     /// f32 of every exponent, at the edges of the mantissa.
     fn every_exponent() -> impl Iterator<Item = u32> {
-        let edges = [0, 1, 2, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1_0000];
-        let high = [0x10_0000, 0x3F_FFFF, 0x40_0000, 0x40_0001, 0x68_0000, 0x70_0000, 0x7F_EFFF, 0x7F_F000, 0x7F_FFFF];
+        let edges =
+            [0, 1, 2, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x1_0000];
+        let high = [
+            0x10_0000, 0x3F_FFFF, 0x40_0000, 0x40_0001, 0x68_0000, 0x70_0000, 0x7F_EFFF, 0x7F_F000, 0x7F_FFFF,
+        ];
         (0..512).flat_map(move |top| edges.into_iter().chain(high).map(move |mantissa| top << 23 | mantissa))
     }
 
@@ -298,7 +310,11 @@ mod tests {
                 if float.is_nan() {
                     let code = narrow(format, Overflow::Saturate, bits);
                     assert!(!format.is_finite(code), "{format:?} {bits:#010x}");
-                    assert_eq!(code >> (format.bits() - 1), u16::from(bits >> 31 == 1), "{format:?} {bits:#010x}");
+                    assert_eq!(
+                        code >> (format.bits() - 1),
+                        u16::from(bits >> 31 == 1),
+                        "{format:?} {bits:#010x}"
+                    );
                     continue;
                 }
                 let magnitude = if float.is_subnormal() { 0.0 } else { f64::from(float.abs()) };
@@ -308,7 +324,11 @@ mod tests {
                 ends[usize::from(found.is_none())] += 1;
                 let (want, saturated) = (found.unwrap_or(beyond), found.unwrap_or(format.largest()));
                 assert_eq!(narrow(format, Overflow::Infinity, bits), sign | want, "{format:?} {bits:#010x}");
-                assert_eq!(narrow(format, Overflow::Saturate, bits), sign | saturated, "{format:?} {bits:#010x}");
+                assert_eq!(
+                    narrow(format, Overflow::Saturate, bits),
+                    sign | saturated,
+                    "{format:?} {bits:#010x}"
+                );
             }
             assert!(ends[0] > 1000 && ends[1] > 10, "{format:?} met {ends:?} inside and beyond");
         }
@@ -321,8 +341,16 @@ mod tests {
             if float.is_subnormal() {
                 continue;
             }
-            assert_eq!(narrow(F16, Overflow::Infinity, bits), f16::from_f32(float).to_bits(), "f16 {bits:#010x}");
-            assert_eq!(narrow(BF16, Overflow::Infinity, bits), bf16::from_f32(float).to_bits(), "bf16 {bits:#010x}");
+            assert_eq!(
+                narrow(F16, Overflow::Infinity, bits),
+                f16::from_f32(float).to_bits(),
+                "f16 {bits:#010x}"
+            );
+            assert_eq!(
+                narrow(BF16, Overflow::Infinity, bits),
+                bf16::from_f32(float).to_bits(),
+                "bf16 {bits:#010x}"
+            );
         }
         for code in 0..=u16::MAX {
             let (half, brain) = (f16::from_bits(code).to_f32(), bf16::from_bits(code).to_f32());

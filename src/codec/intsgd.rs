@@ -35,7 +35,9 @@
 
 use super::bits::{place, signed};
 use super::fixed::{FRACTION_BITS, fixed, is_finite, mean_scale};
-use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit, loco};
+use super::{
+    AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit, loco,
+};
 
 /// Eight codes in two words.
 pub const UNIT: Unit = Unit { elements: 8, words: 2, state_words: 0 };

@@ -96,7 +96,10 @@ fn quotient(sum: i64, total: u32, top: u32) -> u32 {
     let (kept, lost) = (quotient >> drop, quotient & ((1 << drop) - 1));
     let odd = kept & 1 == 1;
     let round = lost > half || lost == half && (rest > 0 || odd);
-    #[allow(clippy::cast_possible_truncation, reason = "24 bits, and one more when rounded up to a power of two")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "24 bits, and one more when rounded up to a power of two"
+    )]
     let rounded = (kept + u64::from(round)) as u32;
     // The exponent field of the quotient's leading one.
     let field = (top + drop + widened).cast_signed() - (guard(total) + up).cast_signed();
@@ -132,15 +135,18 @@ pub(super) fn weighted_mean(
                 *top = (*top).max((bits & EXPONENT_MASK).cast_signed());
             }
         }
+        // 1.5 * 2^52 units: adding it rounds anything below 2^51 units to whole ones, ties to even.
+        let mut rounds = [0_f64; PASS];
+        for (round, top) in rounds.iter_mut().zip(&tops) {
+            let field = (*top >> 23) + (1023 + 52 - 150) - guard.cast_signed();
+            *round = f64::from_bits(u64::from(field.cast_unsigned() << 20 | 1 << 19) << 32);
+        }
         let mut sums = [0_f64; PASS];
         for (rank, weight) in ranks {
             load(rank, start, bits);
             let weight = f64::from(*weight);
-            for ((sum, top), bits) in sums.iter_mut().zip(&tops).zip(&*bits) {
+            for ((sum, round), bits) in sums.iter_mut().zip(&rounds).zip(&*bits) {
                 let normal = if bits & EXPONENT_MASK == 0 { 0 } else { *bits };
-                // 1.5 * 2^52 units: adding it rounds anything below 2^51 units to whole ones, ties to even.
-                let field = (*top >> 23) + (1023 + 52 - 150) - guard.cast_signed();
-                let round = f64::from_bits(u64::from(field.cast_unsigned() << 20 | 1 << 19) << 32);
                 *sum += (weight * f64::from(f32::from_bits(normal)) + round) - round;
             }
         }
@@ -212,7 +218,8 @@ mod tests {
         for round in 0..3000 {
             let ranks = 1 + random.below(9) as usize;
             let weights = random.weights(ranks);
-            let elements = [1, 7, 40, PASS - 1, PASS, PASS + 1][if round % 100 == 0 { random.below(6) } else { random.below(3) } as usize];
+            let elements = [1, 7, 40, PASS - 1, PASS, PASS + 1]
+                [if round % 100 == 0 { random.below(6) } else { random.below(3) } as usize];
             let exponent = [0, 1, 30, 120, 127, 200, 250][random.below(7) as usize];
             let packets: Vec<Vec<u32>> =
                 (0..ranks).map(|_| (0..elements).map(|_| random.bits(exponent)).collect()).collect();
@@ -242,7 +249,13 @@ mod tests {
 
             let same = vec![packets[0].clone(); ranks];
             let sent = f32::from_bits(packets[0][0]);
-            let want = if sent.is_normal() { packets[0][0] } else if sent.is_finite() { 0 } else { NAN };
+            let want = if sent.is_normal() {
+                packets[0][0]
+            } else if sent.is_finite() {
+                0
+            } else {
+                NAN
+            };
             assert_eq!(means(&same, &weights), [want], "weights {weights:?}, {packets:x?}");
         }
     }
@@ -255,7 +268,9 @@ mod tests {
             let (weights, exponent) = (random.weights(ranks), 1 + random.below(240));
             // Six binades are always within the guard: nothing is lost before the division.
             let packets: Vec<Vec<u32>> = (0..ranks)
-                .map(|_| vec![random.below(2) << 31 | (exponent + random.below(7)) << 23 | random.below(1 << 23)])
+                .map(|_| {
+                    vec![random.below(2) << 31 | (exponent + random.below(7)) << 23 | random.below(1 << 23)]
+                })
                 .collect();
             let total: u32 = weights.iter().sum();
             let got = defined(&packets, &weights, 0);
@@ -282,7 +297,10 @@ mod tests {
             let half = ulp * i128::from(total);
             // At a power of two the numbers below lie twice as close.
             assert!(2 * distance <= half, "{weights:?} {packets:x?} gives {got:#x}");
-            assert!(2 * distance < half || got & 1 == 0, "tie to odd: {weights:?} {packets:x?} gives {got:#x}");
+            assert!(
+                2 * distance < half || got & 1 == 0,
+                "tie to odd: {weights:?} {packets:x?} gives {got:#x}"
+            );
         }
     }
 
