@@ -15,17 +15,18 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 fn twins() -> Vec<(&'static str, &'static str)> {
     use gradwire::codec::cast::{self, Half};
     use gradwire::codec::{AverageError, Gradient, Stats, Step, fp8, intsgd, loco};
+    type Packets<'a> = &'a [&'a [u32]];
     type Result = std::result::Result<(), AverageError>;
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
     let _: fn(Gradient, &mut [u32]) -> Stats = cast::encode_f32;
-    let _: fn(&[&[u32]], &[u32], &mut [f32]) -> Result = cast::average_f32;
+    let _: fn(Packets, &[u32], &mut [f32]) -> Result = cast::average_f32;
     let _: fn(Half, Gradient, &mut [u32]) -> Stats = cast::encode_half;
-    let _: fn(Half, &[&[u32]], &[u32], &mut [f32]) -> Result = cast::average_half;
+    let _: fn(Half, Packets, &[u32], &mut [f32]) -> Result = cast::average_half;
     let _: fn(&fp8::Config, Gradient, &mut [u32]) -> Stats = fp8::encode;
-    let _: fn(&fp8::Config, &[&[u32]], &[u32], &mut [f32]) -> Result = fp8::average;
+    let _: fn(&fp8::Config, Packets, &[u32], &mut [f32]) -> Result = fp8::average;
     let _: fn(&intsgd::Config, Gradient, &mut [u32]) -> Stats = intsgd::encode;
-    let _: fn(&intsgd::Config, &[&[u32]], &[u32], &mut [f32]) -> Result = intsgd::average;
+    let _: fn(&intsgd::Config, Packets, &[u32], &mut [f32]) -> Result = intsgd::average;
     vec![
         ("loco/encode", "codec::loco::encode"),
         ("loco/average", "codec::loco::average"),

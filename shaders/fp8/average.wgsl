@@ -1,7 +1,7 @@
 // fp8/average: the weighted mean of 8-bit floats with an exponent per block, in integers.
 // CPU twin: codec::fp8::average. Fragments: wide, mean, widen, bits.
 // A workgroup owns 8 units of every rank; 32 invocations share a unit and take its words of 4 elements in turn. Packets
-// have passed codec::fp8::check_packets.
+// have passed codec::fp8::check.
 //   params   Params       in   one per dispatch
 //   packets  u32[ranks,]  in   1 + block words per unit: four exponents, then codes, element i in bits 8(i%4)..
 //   weights  u32[ranks]   in   samples of each rank

@@ -200,12 +200,7 @@ impl Codec {
     /// Those of [`Self::average`].
     pub fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
         self.validate()?;
-        let total = AverageError::check(packets, weights, elements, self.packet_words(elements))?;
-        match self {
-            // Every word is one that an encoder may write, or has a meaning.
-            Self::F32 | Self::F16 | Self::Bf16 | Self::Loco(_) | Self::Ef(_) | Self::IntSgd(_) => Ok(total),
-            Self::Fp8(config) => fp8::check_packets(config, packets, weights, elements).map(|()| total),
-        }
+        self.method().check(packets, weights, elements)
     }
 
     /// The weighted mean of one packet per rank, in rank order, into `mean`.

@@ -226,7 +226,7 @@ fn encode_unit(config: &Config, values: &[f32], words: &mut [u32]) -> Stats {
 ///
 /// Every packet has [`Config::packet_words`]`(mean.len())` words. `weights` are samples per rank; a packet with 0 is not
 /// looked at. The bits do not depend on the order of the packets. Shader: `shaders/fp8/average.wgsl`, which takes
-/// packets that [`check_packets`] has passed.
+/// packets that [`check`] has passed.
 ///
 /// # Errors
 ///
@@ -239,8 +239,7 @@ pub fn average(
     mean: &mut [f32],
 ) -> Result<(), AverageError> {
     config.validate()?;
-    let total = AverageError::check(packets, weights, mean.len(), config.packet_words(mean.len()))?;
-    check_packets(config, packets, weights, mean.len())?;
+    let total = check(config, packets, weights, mean.len())?;
     let table = match config.kind {
         Kind::E4M3 => &TABLES[0],
         Kind::E5M2 => &TABLES[1],
@@ -282,18 +281,18 @@ fn load(config: &Config, table: &[u32; 256], packet: &[u32], start: usize, bits:
     }
 }
 
-/// Refuses packets of shards of `elements` elements that say what no encoder says; those with weight 0 are not looked
-/// at. Lengths must have been checked.
+/// What [`average`] checks of packets for `elements` elements before it computes; the result is the sum of the weights.
 ///
 /// # Errors
 ///
-/// [`AverageError::Malformed`].
-pub fn check_packets(
+/// Those of [`average`] but for the configuration's. A packet with weight 0 is not looked into.
+pub fn check(
     config: &Config,
     packets: &[&[u32]],
     weights: &[u32],
     elements: usize,
-) -> Result<(), AverageError> {
+) -> Result<u32, AverageError> {
+    let total = AverageError::check(packets, weights, elements, config.packet_words(elements))?;
     let Unit { elements: unit_elements, words, .. } = config.unit();
     let largest = config.kind.format().largest();
     // Added to the seven bits of a magnitude it reaches the eighth exactly from the codes above the largest.
@@ -323,7 +322,7 @@ pub fn check_packets(
             return malformed("the magnitude of a code", u32::from(code & 0x7F), largest.into());
         }
     }
-    Ok(())
+    Ok(total)
 }
 
 impl Method for Config {
@@ -363,6 +362,10 @@ impl Method for Config {
 
     fn encode(&self, _: Step, gradient: Gradient<'_>, _: &mut [u32], packet: &mut [u32]) -> Stats {
         encode(self, gradient, packet)
+    }
+
+    fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
+        check(self, packets, weights, elements)
     }
 
     fn average(
