@@ -27,7 +27,7 @@
 //! `encode` reads 4 bytes per element and writes 4 or 2; `average` reads 4 or 2 per element and rank, twice but the
 //! second time from the cache, and writes 4.
 
-use super::convert::{BF16, F16, Format, Overflow, narrow, widen};
+use super::convert::{BF16, F16, Format, widen_f16};
 use super::fixed::is_finite;
 use super::mean::weighted_mean;
 use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
@@ -119,36 +119,58 @@ pub fn encode_half(half: Half, gradient: Gradient<'_>, packet: &mut [u32]) -> St
     let (words, elements) = (packet.len(), gradient.len());
     let expected = half.packet_words(elements);
     assert_eq!(words, expected, "packet of {words} words for {elements} elements, which need {expected}");
-    // With the format as a constant, each of the two loops is compiled for its own.
     match half {
-        Half::F16 => encode_as(|bits| narrow(F16, Overflow::Infinity, bits), F16, gradient, packet),
-        Half::Bf16 => encode_as(|bits| narrow(BF16, Overflow::Infinity, bits), BF16, gradient, packet),
+        Half::F16 => encode_as(f16_magnitude, F16, gradient, packet),
+        Half::Bf16 => encode_as(bf16_magnitude, BF16, gradient, packet),
     }
 }
 
-/// [`encode_half`] with a rounding to nearest that tells overflow by infinity.
+/// [`narrow`](super::convert::narrow) of a finite f32 without its sign, going on above the largest number.
+///
+/// Numbers below 2^-14 are added to one half, whose last digit is 2^-24: that rounds them as the definition says.
+#[inline(always)]
+fn f16_magnitude(magnitude: u32) -> u32 {
+    let small = (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits();
+    let near = (magnitude + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    if magnitude < 113 << 23 { small } else { near - (112 << 10) }
+}
+
+/// The same for bf16, where subnormals count as zero.
+#[inline(always)]
+fn bf16_magnitude(magnitude: u32) -> u32 {
+    let near = (magnitude + 0x7FFF + (magnitude >> 16 & 1)) >> 16;
+    if magnitude < 1 << 23 { 0 } else { near }
+}
+
+/// [`encode_half`] with the rounding of a format. Branches would keep the loops from being vectorised.
 #[inline(always)]
 fn encode_as(
-    narrow: impl Fn(u32) -> u16,
+    magnitude: impl Fn(u32) -> u32,
     format: Format,
     gradient: Gradient<'_>,
     packet: &mut [u32],
 ) -> Stats {
     let mut stats = Stats::default();
+    let largest = u32::from(format.largest());
+    let mut codes = [0_u16; CHUNK];
     gradient.for_each_chunk(CHUNK, |start, values| {
         let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
-        for (pair, word) in values.chunks(2).zip(&mut packet[start / 2..]) {
-            *word = 0;
-            for (shift, value) in [0, 16].into_iter().zip(pair) {
-                let bits = value.to_bits();
-                let finite = is_finite(bits);
-                let code = narrow(if finite { bits } else { 0 });
-                let fits = format.is_finite(code);
-                let code = if fits { code } else { code & format.sign() | format.largest() };
-                *word |= u32::from(code) << shift;
-                nonfinite += u32::from(!finite);
-                saturated += u32::from(!fits);
-            }
+        for (value, code) in values.iter().zip(&mut codes) {
+            let finite = is_finite(value.to_bits());
+            let bits = if finite { value.to_bits() } else { 0 };
+            let near = magnitude(bits & 0x7FFF_FFFF);
+            let clamped = near.min(largest);
+            #[allow(clippy::cast_possible_truncation, reason = "a sign and at most 15 bits")]
+            let low = (bits >> 16 & 0x8000 | clamped) as u16;
+            *code = low;
+            nonfinite += u32::from(!finite);
+            saturated += u32::from(near > largest);
+        }
+        // What an earlier chunk left behind the last element is not part of the packet.
+        codes[values.len()..].fill(0);
+        let (pairs, _) = codes.as_chunks::<2>();
+        for (word, [low, high]) in packet[start / 2..].iter_mut().zip(&pairs[..values.len().div_ceil(2)]) {
+            *word = u32::from(*low) | u32::from(*high) << 16;
         }
         stats += Stats { nonfinite: nonfinite.into(), saturated: saturated.into() };
     });
@@ -172,7 +194,7 @@ pub fn average_half(
     let total = AverageError::check(packets, weights, mean.len(), half.packet_words(mean.len()))?;
     match half {
         Half::F16 => weighted_mean(weights, total, mean, |rank, start, bits| {
-            load(|code| widen(F16, code), packets[rank], start, bits);
+            load(widen_f16, packets[rank], start, bits);
         }),
         Half::Bf16 => weighted_mean(weights, total, mean, |rank, start, bits| {
             load(|code| u32::from(code) << 16, packets[rank], start, bits);
@@ -184,12 +206,16 @@ pub fn average_half(
 /// The f32 bits of the elements from `start` on, which is even.
 #[inline(always)]
 fn load(widen: impl Fn(u16) -> u32, packet: &[u32], start: usize, bits: &mut [u32]) {
-    for (pair, word) in bits.chunks_mut(2).zip(&packet[start / 2..]) {
-        for (shift, bits) in [0, 16].into_iter().zip(pair) {
-            #[allow(clippy::cast_possible_truncation, reason = "one half of the word")]
-            let code = (word >> shift) as u16;
-            *bits = widen(code);
-        }
+    #[allow(clippy::cast_possible_truncation, reason = "one half of the word")]
+    let half = |word: u32, shift| widen((word >> shift) as u16);
+    let words = &packet[start / 2..];
+    let (pairs, last) = bits.as_chunks_mut::<2>();
+    if let ([last], Some(word)) = (last, words.get(pairs.len())) {
+        *last = half(*word, 0);
+    }
+    for ([low, high], word) in pairs.iter_mut().zip(words) {
+        *low = half(*word, 0);
+        *high = half(*word, 16);
     }
 }
 
@@ -349,6 +375,26 @@ mod tests {
         let stats = encode_half(Half::Bf16, (&gradient).into(), &mut packet);
         assert_eq!(stats, Stats { nonfinite: 1, saturated: 2 });
         assert_eq!(packet, [0xFF7F_7F7F, 0x0000_7F7F, 0x8000_3F80]);
+    }
+
+    #[test]
+    fn half_types_are_rounded_as_narrow_does_for_every_upper_half_and_around_every_tie() {
+        use super::super::convert::{Overflow, narrow};
+        let lows: Vec<u32> =
+            (0..8).flat_map(|k| [0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF].map(|low| k * 0x2000 + low)).collect();
+        for (half, format) in [(Half::F16, F16), (Half::Bf16, BF16)] {
+            for upper in 0..1_u32 << 16 {
+                let values: Vec<f32> = lows.iter().map(|low| f32::from_bits(upper << 16 | low)).collect();
+                let mut packet = [0; 24];
+                encode_half(half, (&values).into(), &mut packet);
+                for (index, value) in values.iter().enumerate() {
+                    let code = packet[index / 2] >> (16 * (index % 2)) & 0xFFFF;
+                    let want = narrow(format, Overflow::Saturate, value.to_bits());
+                    let want = if value.is_finite() { want } else { 0 };
+                    assert_eq!(code, u32::from(want), "{half:?} {:#010x}", value.to_bits());
+                }
+            }
+        }
     }
 
     #[test]

@@ -176,13 +176,20 @@ pub const fn widen(format: Format, code: u16) -> u32 {
     sign | magnitude
 }
 
-/// The f32 bits of an f16: exact, also for subnormals; the payload of a NaN moves to the top as it is.
+/// [`widen`] of an f16, without a branch, so that a loop over it vectorises.
 ///
-/// In integers, as the kernels do it: `F16C` would quieten signalling NaNs.
+/// Subnormals are the digits of a number from 2^-14 on, from which 2^-14 is taken away: exact. `F16C` would quieten
+/// signalling NaNs.
 #[must_use]
 #[inline]
 pub const fn widen_f16(bits: u16) -> u32 {
-    widen(F16, bits)
+    const LEAST: u32 = 113 << 23;
+    let magnitude = (bits as u32 & 0x7FFF) << 13;
+    let small = f32::from_bits(LEAST | magnitude) - f32::from_bits(LEAST);
+    // Infinity and NaN get the last exponent, 112 further up.
+    let up = if magnitude < 0x7C00 << 13 { 112 << 23 } else { 224 << 23 };
+    let wide = if magnitude < 0x400 << 13 { small.to_bits() } else { magnitude + up };
+    (bits as u32 & 0x8000) << 16 | wide
 }
 
 #[cfg(test)]
@@ -358,8 +365,9 @@ mod tests {
                 assert!(f32::from_bits(widen_f16(code)).is_nan(), "f16 {code:#06x}");
                 assert_eq!(widen_f16(code) >> 13 & 0x3FF, u32::from(code & 0x3FF), "payload of {code:#06x}");
             } else {
-                assert_eq!(widen(F16, code), half.to_bits(), "f16 {code:#06x}");
+                assert_eq!(widen_f16(code), half.to_bits(), "f16 {code:#06x}");
             }
+            assert_eq!(widen(F16, code), widen_f16(code), "f16 {code:#06x}");
             if !brain.is_nan() {
                 assert_eq!(widen(BF16, code), brain.to_bits(), "bf16 {code:#06x}");
             }
