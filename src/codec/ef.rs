@@ -4,7 +4,7 @@
 //!
 //! # What
 //!
-//! [`loco`](super::loco) with decay 0 and no reset: the residual is not an average of errors but the whole error of the
+//! [`loco`] with decay 0 and no reset: the residual is not an average of errors but the whole error of the
 //! last step, so that nothing is lost in the long run: the sum of what was sent is the sum of what came in, but for
 //! the residual that waits and its rounding.
 //!

@@ -25,8 +25,8 @@
 //!
 //! # Exactness
 //!
-//! Codes are rounded in integers ([`fixed`](super::fixed::fixed)). The sum is an `i32` (128 * 2^21 = 2^28 at most), then
-//! it is rounded to f32, and so is its product with [`mean_scale`](super::fixed::mean_scale): the same in any order and
+//! Codes are rounded in integers ([`fixed`]). The sum is an `i32` (128 * 2^21 = 2^28 at most), then
+//! it is rounded to f32, and so is its product with [`mean_scale`]: the same in any order and
 //! on every device.
 //!
 //! # Cost

@@ -18,7 +18,7 @@
 //!
 //! All sums stay below `2^(24 + L + guard) = 2^51` units, and terms are multiples of a unit: f64 holds every number
 //! here exactly. [`mean_bits`] is the definition, in integers, as the kernels compute it (fragments
-//! `shaders/lib/mean.wgsl`, `shaders/lib/wide.wgsl`); [`weighted_mean`] is the same in f64, where the compiler
+//! `shaders/lib/mean.wgsl`, `shaders/lib/wide.wgsl`); `weighted_mean` is the same in f64, where the compiler
 //! vectorises it.
 
 use super::fixed::EXPONENT_MASK;
