@@ -4,13 +4,16 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gradwire::codec::loco::{self, Config};
-use gradwire::codec::{Step, cast};
+use gradwire::codec::{Codec, CodecId, Step, cast};
 
 /// Elements per call: one that stays in the second-level cache, one far beyond every cache.
 const SIZES: [usize; 2] = [1 << 16, 1 << 25];
 
 /// Ranks of an averaged shard.
 const WORLD_SIZE: usize = 4;
+
+/// Codecs without state and without a variant, with their default parameters.
+const STATELESS: [CodecId; 4] = [CodecId::F16, CodecId::Bf16, CodecId::Fp8, CodecId::IntSgd];
 
 /// About two codes root mean square at the default scale, as the codec is meant to be run.
 fn gradient(elements: usize) -> Vec<f32> {
@@ -50,6 +53,12 @@ fn encode(c: &mut Criterion) {
         group.bench_function("f32", |b| {
             b.iter(|| cast::encode_f32(black_box((&gradient).into()), &mut packet))
         });
+        for codec in STATELESS.map(Codec::new) {
+            let packet = &mut packet[..codec.packet_words(elements)];
+            group.bench_function(codec.id().name(), |b| {
+                b.iter(|| codec.encode(Step::FIRST, black_box((&gradient).into()), &mut [], packet));
+            });
+        }
         group.finish();
     }
 }
@@ -83,6 +92,15 @@ fn average(c: &mut Criterion) {
         group.bench_function("f32", |b| {
             b.iter(|| cast::average_f32(black_box(&packets), &weights, &mut mean))
         });
+        for codec in STATELESS.map(Codec::new) {
+            let mut packet = vec![0_u32; codec.packet_words(elements)];
+            codec.encode(Step::FIRST, (&gradient).into(), &mut [], &mut packet);
+            let packets = vec![packet; WORLD_SIZE];
+            let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+            group.bench_function(codec.id().name(), |b| {
+                b.iter(|| codec.average(black_box(&packets), &weights, &mut [], &mut mean));
+            });
+        }
         group.finish();
     }
 }

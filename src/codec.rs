@@ -8,26 +8,36 @@
 //! | codec | packet | state | module |
 //! |---|---|---|---|
 //! | `f32` | 32 bits per element | none | [`cast`] |
+//! | `f16`, `bf16` | 16 bits per element | none | [`cast`] |
+//! | `fp8` | 8 bits per element, one exponent per block | none | [`fp8`] |
+//! | `ef` | 4 bits per element | one signed byte per element | [`ef`] |
+//! | `intsgd` | 8 bits per element | none | [`intsgd`] |
 //! | `loco` | 4 bits per element | one signed byte per element | [`loco`] |
 //! | `topk` | 10.5 bits per element sent, of which 64 in 4096 are | f32 or one signed byte per element | [`topk`] |
 
 mod any;
 pub mod bits;
 pub mod cast;
+pub mod convert;
+pub mod ef;
 pub mod elias_fano;
 mod error;
 pub mod fixed;
 pub mod float;
+pub mod fp8;
 mod gradient;
 mod id;
+pub mod intsgd;
 pub mod loco;
+pub mod mean;
 mod method;
 mod step;
 pub mod topk;
 
 pub use any::{Codec, Parameter, ParseCodecError, Unit};
+pub use convert::widen_f16;
 pub use error::{AverageError, ConfigError, WEIGHTED_SUM_LIMIT};
-pub use gradient::{CHUNK, Gradient, Input, widen_f16};
+pub use gradient::{CHUNK, Gradient, Input};
 pub use id::{CodecId, UnknownCodec};
 pub use method::Method;
 pub use step::{Stats, Step};

@@ -31,8 +31,16 @@ fn every_variant_gives_the_golden_bits() {
 }
 
 /// Every file of vectors, by codec.
-const FILES: [(CodecId, &str); 2] =
-    [(CodecId::Loco, TEXT), (CodecId::TopK, include_str!("golden/topk.json"))];
+const FILES: [(CodecId, &str); 8] = [
+    (CodecId::F32, include_str!("golden/f32.json")),
+    (CodecId::Loco, TEXT),
+    (CodecId::F16, include_str!("golden/f16.json")),
+    (CodecId::Bf16, include_str!("golden/bf16.json")),
+    (CodecId::Fp8, include_str!("golden/fp8.json")),
+    (CodecId::Ef, include_str!("golden/ef.json")),
+    (CodecId::TopK, include_str!("golden/topk.json")),
+    (CodecId::IntSgd, include_str!("golden/intsgd.json")),
+];
 
 #[test]
 fn every_codec_gives_the_bits_of_its_golden_file() {

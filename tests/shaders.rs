@@ -17,14 +17,31 @@ type Mean<Config> = fn(&Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), Ave
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::{Gradient, Stats, Step, loco, topk};
+    use gradwire::codec::cast::{self, Half};
+    use gradwire::codec::{Gradient, Stats, Step, fp8, intsgd, loco, topk};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
+    let _: fn(Gradient, &mut [u32]) -> Stats = cast::encode_f32;
+    let _: Mean<()> = |(), packets, weights, mean| cast::average_f32(packets, weights, mean);
+    let _: fn(Half, Gradient, &mut [u32]) -> Stats = cast::encode_half;
+    let _: Mean<Half> = |half, packets, weights, mean| cast::average_half(*half, packets, weights, mean);
+    let _: fn(&fp8::Config, Gradient, &mut [u32]) -> Stats = fp8::encode;
+    let _: Mean<fp8::Config> = fp8::average;
+    let _: fn(&intsgd::Config, Gradient, &mut [u32]) -> Stats = intsgd::encode;
+    let _: Mean<intsgd::Config> = intsgd::average;
     let _: fn(&topk::Config, Gradient, &mut [u32], &mut [u32]) -> Stats = topk::encode;
     let _: Mean<topk::Config> = topk::average;
     vec![
         ("loco/encode", "codec::loco::encode"),
         ("loco/average", "codec::loco::average"),
+        ("cast/encode_f32", "codec::cast::encode_f32"),
+        ("cast/average_f32", "codec::cast::average_f32"),
+        ("cast/encode_half", "codec::cast::encode_half"),
+        ("cast/average_half", "codec::cast::average_half"),
+        ("fp8/encode", "codec::fp8::encode"),
+        ("fp8/average", "codec::fp8::average"),
+        ("intsgd/encode", "codec::intsgd::encode"),
+        ("intsgd/average", "codec::intsgd::average"),
         ("topk/encode", "codec::topk::encode"),
         ("topk/average", "codec::topk::average"),
     ]

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use super::cast::F32;
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, loco, topk};
+use super::cast::{F32, Half};
+use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, ef, fp8, intsgd, loco, topk};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -42,6 +42,16 @@ pub enum Codec {
     Loco(loco::Config),
     /// The largest of each chunk, 2 bits each, with error feedback.
     TopK(topk::Config),
+    /// IEEE 754 half precision.
+    F16,
+    /// The upper half of an f32.
+    Bf16,
+    /// 8-bit floats with one exponent per block.
+    Fp8(fp8::Config),
+    /// Classic error feedback: LoCo without decay and reset.
+    Ef(ef::Config),
+    /// Signed bytes with one scale.
+    IntSgd(intsgd::Config),
 }
 
 impl Codec {
@@ -52,6 +62,11 @@ impl Codec {
             CodecId::F32 => Self::F32,
             CodecId::Loco => Self::Loco(loco::Config::default()),
             CodecId::TopK => Self::TopK(topk::Config::default()),
+            CodecId::F16 => Self::F16,
+            CodecId::Bf16 => Self::Bf16,
+            CodecId::Fp8 => Self::Fp8(fp8::Config::default()),
+            CodecId::Ef => Self::Ef(ef::Config::default()),
+            CodecId::IntSgd => Self::IntSgd(intsgd::Config::default()),
         }
     }
 
@@ -60,14 +75,22 @@ impl Codec {
             Self::F32 => &F32,
             Self::Loco(config) => config,
             Self::TopK(config) => config,
+            Self::F16 => &Half::F16,
+            Self::Bf16 => &Half::Bf16,
+            Self::Fp8(config) => config,
+            Self::Ef(config) => config,
+            Self::IntSgd(config) => config,
         }
     }
 
     fn method_mut(&mut self) -> Option<&mut dyn Method> {
         match self {
-            Self::F32 => None,
+            Self::F32 | Self::F16 | Self::Bf16 => None,
             Self::Loco(config) => Some(config),
             Self::TopK(config) => Some(config),
+            Self::Fp8(config) => Some(config),
+            Self::Ef(config) => Some(config),
+            Self::IntSgd(config) => Some(config),
         }
     }
 

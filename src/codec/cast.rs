@@ -1,38 +1,72 @@
-//! f32 as it is: the baseline that every other codec is compared with.
+//! Floats as they are, or cast to 16 bits: the codecs `f32`, `f16` and `bf16`, the baselines of all others.
 //!
 //! # What
 //!
-//! Element `i` of the gradient is word `i` of the packet. There is no residual.
+//! Each element travels as a float of its own. There is no state. `f16` and `bf16` round to nearest, ties to even,
+//! as [`narrow`](super::convert::narrow) does; a finite element beyond the largest number becomes that number and
+//! counts as saturated, since no codec turns a finite gradient into infinity. NaN and infinity send 0 there and are
+//! counted; `f32` sends them as they are and counts them.
 //!
 //! # Wire layout
 //!
-//! One `u32` per element, the IEEE 754 bits; 32 bits per element.
+//! `f32`: one `u32` per element, the IEEE 754 bits; 32 bits per element. `f16`, `bf16`: `elements.div_ceil(2)` words;
+//! element `i` in bits `16(i%2)..` of word `i/2`; unused bits of the last word are 0 when written and not looked at
+//! when read.
 //!
 //! # Exactness
 //!
-//! A packet carries every bit, also of NaN, infinity, subnormals and minus zero. The mean is
-//! `sum_j(weight_j * x_j) / sum_j(weight_j)` in f64, added in the order of the packets (rank order), rounded
-//! once to f32. Each product is exact (24 + 21 bits), nothing overflows, and no operation is fused, so that
-//! the bits are the same on every CPU; but they depend on the rank order, which is why packets are handed over
-//! in it. A packet of weight 0 is not read. A world of one gets its own gradient back. The mean of a
-//! non-finite element is not finite; its payload is not promised, since `sync` refuses it before any use.
+//! An f32 packet carries every bit, also of NaN, infinity, subnormals and minus zero; the narrow ones are rounded in
+//! integers, with subnormal f32 as zeros. The mean is [`mean`](super::mean::mean_bits): integers on a grid that the
+//! largest term fixes, so it depends neither on the device nor on the order of the packets. A packet of weight 0 is
+//! not read. A world of one gets its own numbers back, but for minus zero and subnormals, which become plus zero. An
+//! element that is not finite in a packet makes the mean of that element NaN and disturbs no other; in `f16` and `bf16`
+//! only a peer that lies sends one, and `sync` refuses the step of an `f32` one.
 //!
 //! # Cost
 //!
-//! `encode` reads and writes 4 bytes per element, `average` reads 4 per element and rank and writes 4.
+//! `encode` reads 4 bytes per element and writes 4 or 2; `average` reads 4 or 2 per element and rank, twice but the
+//! second time from the cache, and writes 4.
 
+use super::convert::{BF16, F16, Format, widen_f16};
 use super::fixed::is_finite;
+use super::mean::weighted_mean;
 use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
-/// Elements that one pass over all packets handles: the f64 sums (4 KiB) stay in the first-level cache.
-const BLOCK: usize = 512;
-
-/// What is encoded together: nothing binds elements, but shards of all codecs start on 8.
+/// What `f32` encodes together: nothing binds elements, but shards of all codecs start on 8.
 pub const F32_UNIT: Unit = Unit { elements: 8, words: 8, state_words: 0 };
+
+/// What `f16` and `bf16` encode together.
+pub const HALF_UNIT: Unit = Unit { elements: 8, words: 4, state_words: 0 };
+
+/// A float of 16 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Half {
+    /// 5 bits of exponent, 10 of mantissa: 2^-24 to 65504.
+    F16,
+    /// 8 bits of exponent, 7 of mantissa: the range of f32.
+    Bf16,
+}
+
+impl Half {
+    /// Its bits.
+    #[must_use]
+    pub const fn format(self) -> Format {
+        match self {
+            Self::F16 => F16,
+            Self::Bf16 => BF16,
+        }
+    }
+
+    /// Words of a packet of `elements` elements.
+    #[must_use]
+    pub const fn packet_words(self, elements: usize) -> usize {
+        elements.div_ceil(2)
+    }
+}
 
 /// Writes the bits of `gradient` into `packet` and counts non-finite elements.
 ///
-/// Both have the same length; 0 is allowed. [`Stats::saturated`] is 0.
+/// Both have the same length; 0 is allowed. [`Stats::saturated`] is 0. Shader: `shaders/cast/encode_f32.wgsl`.
 ///
 /// # Panics
 ///
@@ -58,33 +92,131 @@ pub fn encode_f32(gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
     Stats { nonfinite, saturated: 0 }
 }
 
-/// The weighted mean of `packets` (one per rank, in rank order) into `mean`.
+/// The weighted mean of `packets` (one per rank) into `mean`.
 ///
-/// Every packet has `mean.len()` words. `weights` are samples per rank; a rank with 0 does not count.
+/// Every packet has `mean.len()` words. `weights` are samples per rank; a rank with 0 does not count. Shader:
+/// `shaders/cast/average_f32.wgsl`.
 ///
 /// # Errors
 ///
-/// [`AverageError`] if counts or lengths do not fit, all weights are 0, or `8 * sum(weights) >= 2^24` (the
-/// limit of the integer codecs, kept here so that a change of codec never makes a run invalid).
+/// [`AverageError`] if counts or lengths do not fit, all weights are 0, or `8 * sum(weights) >= 2^24`.
 pub fn average_f32(packets: &[&[u32]], weights: &[u32], mean: &mut [f32]) -> Result<(), AverageError> {
     let total = AverageError::check(packets, weights, mean.len(), mean.len())?;
-    for (index, means) in mean.chunks_mut(BLOCK).enumerate() {
-        let start = index * BLOCK;
-        // Minus zero is the neutral element of IEEE addition: plus zero would turn a mean of -0 into +0.
-        let mut sums = [-0.0_f64; BLOCK];
-        for (packet, weight) in packets.iter().zip(weights).filter(|(_, weight)| **weight > 0) {
-            let weight = f64::from(*weight);
-            for (sum, word) in sums.iter_mut().zip(&packet[start..start + means.len()]) {
-                *sum += weight * f64::from(f32::from_bits(*word));
-            }
+    weighted_mean(weights, total, mean, |rank, start, bits| {
+        bits.copy_from_slice(&packets[rank][start..start + bits.len()]);
+    });
+    Ok(())
+}
+
+/// Rounds `gradient` to 16 bits per element into `packet`.
+///
+/// `packet` has [`Half::packet_words`] words. Shader: `shaders/cast/encode_half.wgsl`.
+///
+/// # Panics
+///
+/// If the packet has another length.
+pub fn encode_half(half: Half, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
+    let (words, elements) = (packet.len(), gradient.len());
+    let expected = half.packet_words(elements);
+    assert_eq!(words, expected, "packet of {words} words for {elements} elements, which need {expected}");
+    match half {
+        Half::F16 => encode_as(f16_magnitude, F16, gradient, packet),
+        Half::Bf16 => encode_as(bf16_magnitude, BF16, gradient, packet),
+    }
+}
+
+/// [`narrow`](super::convert::narrow) of a finite f32 without its sign, going on above the largest number.
+///
+/// Numbers below 2^-14 are added to one half, whose last digit is 2^-24: that rounds them as the definition says.
+#[inline(always)]
+fn f16_magnitude(magnitude: u32) -> u32 {
+    let small = (f32::from_bits(magnitude) + 0.5).to_bits() - 0.5_f32.to_bits();
+    let near = (magnitude + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    if magnitude < 113 << 23 { small } else { near - (112 << 10) }
+}
+
+/// The same for bf16, where subnormals count as zero.
+#[inline(always)]
+fn bf16_magnitude(magnitude: u32) -> u32 {
+    let near = (magnitude + 0x7FFF + (magnitude >> 16 & 1)) >> 16;
+    if magnitude < 1 << 23 { 0 } else { near }
+}
+
+/// [`encode_half`] with the rounding of a format. Branches would keep the loops from being vectorised.
+#[inline(always)]
+fn encode_as(
+    magnitude: impl Fn(u32) -> u32,
+    format: Format,
+    gradient: Gradient<'_>,
+    packet: &mut [u32],
+) -> Stats {
+    let mut stats = Stats::default();
+    let largest = u32::from(format.largest());
+    let mut codes = [0_u16; CHUNK];
+    gradient.for_each_chunk(CHUNK, |start, values| {
+        let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
+        for (value, code) in values.iter().zip(&mut codes) {
+            let finite = is_finite(value.to_bits());
+            let bits = if finite { value.to_bits() } else { 0 };
+            let near = magnitude(bits & 0x7FFF_FFFF);
+            let clamped = near.min(largest);
+            #[allow(clippy::cast_possible_truncation, reason = "a sign and at most 15 bits")]
+            let low = (bits >> 16 & 0x8000 | clamped) as u16;
+            *code = low;
+            nonfinite += u32::from(!finite);
+            saturated += u32::from(near > largest);
         }
-        for (mean, sum) in means.iter_mut().zip(&sums) {
-            #[allow(clippy::cast_possible_truncation, reason = "the one rounding of the definition")]
-            let rounded = (*sum / f64::from(total)) as f32;
-            *mean = rounded;
+        // What an earlier chunk left behind the last element is not part of the packet.
+        codes[values.len()..].fill(0);
+        let (pairs, _) = codes.as_chunks::<2>();
+        for (word, [low, high]) in packet[start / 2..].iter_mut().zip(&pairs[..values.len().div_ceil(2)]) {
+            *word = u32::from(*low) | u32::from(*high) << 16;
         }
+        stats += Stats { nonfinite: nonfinite.into(), saturated: saturated.into() };
+    });
+    stats
+}
+
+/// The weighted mean of `packets` (one per rank) into `mean`.
+///
+/// Every packet has [`Half::packet_words`]`(mean.len())` words. `weights` are samples per rank; a rank with 0 does not
+/// count. Shader: `shaders/cast/average_half.wgsl`.
+///
+/// # Errors
+///
+/// As [`average_f32`].
+pub fn average_half(
+    half: Half,
+    packets: &[&[u32]],
+    weights: &[u32],
+    mean: &mut [f32],
+) -> Result<(), AverageError> {
+    let total = AverageError::check(packets, weights, mean.len(), half.packet_words(mean.len()))?;
+    match half {
+        Half::F16 => weighted_mean(weights, total, mean, |rank, start, bits| {
+            load(widen_f16, packets[rank], start, bits);
+        }),
+        Half::Bf16 => weighted_mean(weights, total, mean, |rank, start, bits| {
+            load(|code| u32::from(code) << 16, packets[rank], start, bits);
+        }),
     }
     Ok(())
+}
+
+/// The f32 bits of the elements from `start` on, which is even.
+#[inline(always)]
+fn load(widen: impl Fn(u16) -> u32, packet: &[u32], start: usize, bits: &mut [u32]) {
+    #[allow(clippy::cast_possible_truncation, reason = "one half of the word")]
+    let half = |word: u32, shift| widen((word >> shift) as u16);
+    let words = &packet[start / 2..];
+    let (pairs, last) = bits.as_chunks_mut::<2>();
+    if let ([last], Some(word)) = (last, words.get(pairs.len())) {
+        *last = half(*word, 0);
+    }
+    for ([low, high], word) in pairs.iter_mut().zip(words) {
+        *low = half(*word, 0);
+        *high = half(*word, 16);
+    }
 }
 
 /// The codec `f32`, which has no parameters.
@@ -130,11 +262,52 @@ impl Method for F32 {
     }
 }
 
+impl Method for Half {
+    fn id(&self) -> CodecId {
+        match self {
+            Self::F16 => CodecId::F16,
+            Self::Bf16 => CodecId::Bf16,
+        }
+    }
+
+    fn validate(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    fn unit(&self) -> Unit {
+        HALF_UNIT
+    }
+
+    fn packet_words(&self, elements: usize) -> usize {
+        Self::packet_words(*self, elements)
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        Vec::new()
+    }
+
+    fn set_parameter(&mut self, _: &str, _: i64) -> bool {
+        false
+    }
+
+    fn encode(&self, _: Step, gradient: Gradient<'_>, _: &mut [u32], packet: &mut [u32]) -> Stats {
+        encode_half(*self, gradient, packet)
+    }
+
+    fn average(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        _: &mut [u32],
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        average_half(*self, packets, weights, mean)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const ODD: [f32; 9] = [0.0, -0.0, 1.0, -1.5, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1.0e-45, 0.1];
 
     fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()
@@ -150,39 +323,20 @@ mod tests {
     }
 
     #[test]
-    fn a_world_of_one_gets_its_own_gradient_back_bit_for_bit_for_any_weight() {
-        let packet = bits(&ODD);
+    fn a_world_of_one_gets_its_own_normal_gradient_back_bit_for_bit_for_any_weight() {
+        let odd = [0.0, -0.0, 1.0, -1.5, f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1.0e-45, -1.0e-40, 0.1];
+        let packet = bits(&odd);
+        let want = bits(&odd.map(|value| if value.is_normal() { value } else { 0.0 }));
         for weight in [1, 3, 7, 1000, (1 << 21) - 1] {
-            let mut mean = [7.0; ODD.len()];
+            let mut mean = [7.0; 10];
             assert_eq!(average_f32(&[&packet], &[weight], &mut mean), Ok(()));
-            assert_eq!(bits(&mean), packet, "weight {weight}");
-        }
-    }
-
-    #[test]
-    fn the_mean_is_the_weighted_sum_in_rank_order_over_block_boundaries() {
-        for elements in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
-            let value = |rank: u16, i: usize| {
-                f32::from(rank + 1) * 0.1 + f32::from(u16::try_from(i % 251).unwrap_or(0))
-            };
-            let weights = [2, 0, 5];
-            let packets: Vec<Vec<u32>> =
-                (0..3).map(|rank| (0..elements).map(|i| value(rank, i).to_bits()).collect()).collect();
-            let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
-            let mut mean = vec![0.0; elements];
-            assert_eq!(average_f32(&packets, &weights, &mut mean), Ok(()));
-            for (i, got) in mean.iter().enumerate() {
-                let want = (2.0 * f64::from(value(0, i)) + 5.0 * f64::from(value(2, i))) / 7.0;
-                #[allow(clippy::cast_possible_truncation, reason = "the rounding of the definition")]
-                let want = want as f32;
-                assert_eq!(got.to_bits(), want.to_bits(), "element {i} of {elements}");
-            }
+            assert_eq!(bits(&mean), want, "weight {weight}");
         }
     }
 
     #[test]
     fn a_rank_without_samples_is_not_read_and_a_short_packet_is_named() {
-        let (good, nan) = (bits(&[2.0, -0.0]), bits(&[f32::NAN, f32::NAN]));
+        let (good, nan) = (bits(&[2.0, -0.5]), bits(&[f32::NAN, f32::NAN]));
         let mut mean = [0.0; 2];
         assert_eq!(average_f32(&[&nan, &good], &[0, 4], &mut mean), Ok(()));
         assert_eq!(bits(&mean), good);
@@ -190,11 +344,68 @@ mod tests {
             average_f32(&[&good, &good[..1]], &[1, 1], &mut mean),
             Err(AverageError::PacketLength { index: 1, words: 1, expected: 2, elements: 2 })
         );
+        assert_eq!(
+            average_half(Half::F16, &[&good[..1], &good], &[1, 1], &mut mean),
+            Err(AverageError::PacketLength { index: 1, words: 2, expected: 1, elements: 2 })
+        );
+    }
+
+    #[test]
+    fn an_element_that_is_not_finite_makes_its_mean_nan_and_disturbs_no_neighbour() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
+            let packets = [bits(&[1.0, bad, 3.0]), bits(&[2.0, 2.0, 5.0])];
+            let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+            let mut mean = [0.0; 3];
+            assert_eq!(average_f32(&packets, &[1, 1], &mut mean), Ok(()));
+            assert_eq!(bits(&mean), [1.5_f32.to_bits(), super::super::mean::NAN, 4.0_f32.to_bits()]);
+        }
+    }
+
+    #[test]
+    fn half_types_clamp_what_is_finite_and_send_zero_for_what_is_not() {
+        let gradient =
+            [65519.0, 65520.0, -1.0e30, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1, 1.0e-45, 2.0];
+        let mut packet = [u32::MAX; 5];
+        let stats = encode_half(Half::F16, (&gradient).into(), &mut packet);
+        assert_eq!(stats, Stats { nonfinite: 3, saturated: 2 });
+        assert_eq!(packet, [0x7BFF_7BFF, 0x0000_FBFF, 0x0000_0000, 0x0000_AE66, 0x0000_4000]);
+
+        let gradient = [f32::MAX, f32::MIN, f32::from_bits(0x7F7F_7FFF), f32::NAN, 1.0, -0.0];
+        let mut packet = [u32::MAX; 3];
+        let stats = encode_half(Half::Bf16, (&gradient).into(), &mut packet);
+        assert_eq!(stats, Stats { nonfinite: 1, saturated: 2 });
+        assert_eq!(packet, [0xFF7F_7F7F, 0x0000_7F7F, 0x8000_3F80]);
+    }
+
+    #[test]
+    fn half_types_are_rounded_as_narrow_does_for_every_upper_half_and_around_every_tie() {
+        use super::super::convert::{Overflow, narrow};
+        let lows: Vec<u32> =
+            (0..8).flat_map(|k| [0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF].map(|low| k * 0x2000 + low)).collect();
+        for (half, format) in [(Half::F16, F16), (Half::Bf16, BF16)] {
+            for upper in 0..1_u32 << 16 {
+                let values: Vec<f32> = lows.iter().map(|low| f32::from_bits(upper << 16 | low)).collect();
+                let mut packet = [0; 24];
+                encode_half(half, (&values).into(), &mut packet);
+                for (index, value) in values.iter().enumerate() {
+                    let code = packet[index / 2] >> (16 * (index % 2)) & 0xFFFF;
+                    let want = narrow(format, Overflow::Saturate, value.to_bits());
+                    let want = if value.is_finite() { want } else { 0 };
+                    assert_eq!(code, u32::from(want), "{half:?} {:#010x}", value.to_bits());
+                }
+            }
+        }
     }
 
     #[test]
     #[should_panic(expected = "packet of 2 words for 3 f32 elements")]
     fn a_packet_of_another_length_than_the_gradient_panics_with_both_numbers() {
         encode_f32((&[0.0_f32; 3]).into(), &mut [0; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "packet of 1 words for 3 elements, which need 2")]
+    fn a_half_packet_of_another_length_panics_with_both_numbers() {
+        encode_half(Half::Bf16, (&[0.0_f32; 3]).into(), &mut [0; 1]);
     }
 }

@@ -54,6 +54,20 @@ pub const fn fixed(bits: u32, scale_log2: i8) -> i32 {
     if bits >> 31 == 1 { -magnitude } else { magnitude }
 }
 
+/// The f32 nearest to `1 / (total * 2^scale_log2)`, which turns a weighted sum of codes into the mean.
+///
+/// `total` is the sum of the weights, at least 1. Rounded once in f64 and once to f32, as every twin does: kernels take
+/// it as a number and divide nothing.
+#[must_use]
+pub fn mean_scale(scale_log2: i8, total: u32) -> f32 {
+    // From the bits, since `exp2` is a library call whose last digit no platform promises.
+    let exponent = 1023 - i64::from(scale_log2);
+    let unit = f64::from_bits(exponent.cast_unsigned() << 52);
+    #[allow(clippy::cast_possible_truncation, reason = "the rounding of the definition")]
+    let scale = (unit / f64::from(total)) as f32;
+    scale
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
+use super::convert::widen_f16;
+
 /// Elements that are widened at a time where a codec works on f32: 16 KiB, which stays in the first-level cache.
 pub const CHUNK: usize = 4096;
 
@@ -153,28 +155,6 @@ impl<'a> Gradient<'a> {
     }
 }
 
-/// The f32 bits of an f16: exact, also for subnormals; the payload of a NaN moves to the top as it is.
-///
-/// In integers and without a branch per class, as the kernels do it: `F16C` would quieten signalling NaNs.
-#[must_use]
-#[inline]
-pub const fn widen_f16(bits: u16) -> u32 {
-    let bits = bits as u32;
-    let sign = (bits & 0x8000) << 16;
-    let (exponent, mantissa) = ((bits >> 10) & 0x1F, bits & 0x3FF);
-    let magnitude = match exponent {
-        0 if mantissa == 0 => 0,
-        0 => {
-            // 2^-24 * mantissa, normal in f32: the leading one goes to place 23.
-            let shift = mantissa.leading_zeros() - 8;
-            ((126 - shift + 23 - 10 - 14 + 1) << 23) + ((mantissa << shift) & 0x007F_FFFF)
-        }
-        31 => 0x7F80_0000 | mantissa << 13,
-        _ => (exponent + 112) << 23 | mantissa << 13,
-    };
-    sign | magnitude
-}
-
 impl<'a> From<&'a [f32]> for Gradient<'a> {
     fn from(values: &'a [f32]) -> Self {
         Self::F32(values)
@@ -214,19 +194,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_f16_widens_to_the_f32_of_the_same_value() {
-        for bits in 0..=u16::MAX {
-            let (got, want) = (f32::from_bits(widen_f16(bits)), f16::from_bits(bits).to_f32());
-            if want.is_nan() {
-                assert!(got.is_nan(), "{bits:#06x}");
-                assert_eq!(widen_f16(bits) >> 13 & 0x3FF, u32::from(bits & 0x3FF), "payload of {bits:#06x}");
-            } else {
-                assert_eq!(got.to_bits(), want.to_bits(), "{bits:#06x}");
-            }
-        }
-    }
 
     #[test]
     fn chunks_tile_the_gradient_in_every_type() {

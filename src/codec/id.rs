@@ -13,11 +13,22 @@ pub enum CodecId {
     Loco = 2,
     /// [`topk`](super::topk): the largest of each chunk, 2 bits each.
     TopK = 12,
+    /// [`cast`](super::cast): IEEE 754 half precision.
+    F16 = 3,
+    /// [`cast`](super::cast): the upper half of an f32.
+    Bf16 = 4,
+    /// [`fp8`](super::fp8): 8-bit floats with one exponent per block.
+    Fp8 = 5,
+    /// [`ef`](super::ef): `loco` as classic error feedback.
+    Ef = 6,
+    /// [`intsgd`](super::intsgd): signed bytes with one scale.
+    IntSgd = 13,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 3] = [Self::F32, Self::Loco, Self::TopK];
+    pub const ALL: [Self; 8] =
+        [Self::F32, Self::Loco, Self::F16, Self::Bf16, Self::Fp8, Self::Ef, Self::TopK, Self::IntSgd];
 
     /// The name in commands and reports.
     #[must_use]
@@ -26,6 +37,11 @@ impl CodecId {
             Self::F32 => "f32",
             Self::Loco => "loco",
             Self::TopK => "topk",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+            Self::Ef => "ef",
+            Self::IntSgd => "intsgd",
         }
     }
 }

@@ -4,8 +4,12 @@
 //! `ranks`, `elements`. What the functions here give stands behind.
 
 use super::source::{self, Shader};
+use crate::codec::cast::Half;
+use crate::codec::convert::Format;
+use crate::codec::fixed::{FRACTION_BITS, mean_scale};
+use crate::codec::mean::reciprocal;
 use crate::codec::topk::{Mean, Residual};
-use crate::codec::{Codec, Step};
+use crate::codec::{Codec, Step, fp8, loco};
 
 /// Most words of `Params` that a codec has of its own.
 pub(crate) const WORDS: usize = 12;
@@ -34,13 +38,15 @@ impl Method {
 
 /// Turns a gradient into a packet at `step`; `None` if only the CPU does.
 pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
-    match codec {
-        Codec::F32 => None,
-        Codec::Loco(config) => {
-            let point = 138 - i32::from(config.scale_log2);
-            let keep = if config.is_reset(step) { 0 } else { u32::MAX };
-            let own = [point.cast_unsigned(), config.residual_scale_log2.into(), config.decay.into(), keep];
-            Some(Method::new(source::LOCO_ENCODE, 256, own))
+    let method = match codec {
+        Codec::F32 => Method::new(source::CAST_ENCODE_F32, 256, []),
+        Codec::F16 => encode_half(Half::F16),
+        Codec::Bf16 => encode_half(Half::Bf16),
+        Codec::Fp8(config) => {
+            let [exponent_bits, digits] = bits(config.kind.format());
+            let largest = config.kind.format().largest();
+            let own = [config.block.into(), exponent_bits, digits, largest.into(), last(config)];
+            Method::new(source::FP8_ENCODE, 8, own)
         }
         Codec::TopK(config) => {
             let own = [
@@ -51,17 +57,30 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
                 i32::from(config.scale_log2).cast_unsigned(),
                 u32::from(config.residual == Residual::Bits8),
             ];
-            Some(Method { counts_elements: true, ..Method::new(source::TOPK_ENCODE, 1, own) })
+            Method { counts_elements: true, ..Method::new(source::TOPK_ENCODE, 1, own) }
         }
-    }
+        Codec::Ef(config) => encode_loco(&config.loco(), step),
+        Codec::IntSgd(config) => {
+            // Fixed point whose last digit is a whole code.
+            let point = 138 + FRACTION_BITS.cast_signed() - i32::from(config.scale_log2);
+            Method::new(source::INTSGD_ENCODE, 256, [point.cast_unsigned()])
+        }
+        Codec::Loco(config) => encode_loco(config, step),
+    };
+    Some(method)
 }
 
 /// Turns packets into their mean, with weights whose sum is `total`; `None` if only the CPU does.
 pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
-    match codec {
-        Codec::F32 => None,
-        Codec::Loco(config) => {
-            Some(Method::new(source::LOCO_AVERAGE, 256, [config.mean_scale(total).to_bits()]))
+    let method = match codec {
+        // Two invocations to a unit.
+        Codec::F32 => Method::new(source::CAST_AVERAGE_F32, 128, [total, reciprocal(total)]),
+        Codec::F16 => average_half(Half::F16, total),
+        Codec::Bf16 => average_half(Half::Bf16, total),
+        Codec::Fp8(config) => {
+            let [exponent_bits, digits] = bits(config.kind.format());
+            let own = [total, reciprocal(total), config.block.into(), exponent_bits, digits, last(config)];
+            Method::new(source::FP8_AVERAGE, 8, own)
         }
         Codec::TopK(config) => {
             let own = [
@@ -71,7 +90,43 @@ pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
                 i32::from(config.scale_log2).cast_unsigned(),
                 u32::from(config.mean == Mean::Contributors),
             ];
-            Some(Method::new(source::TOPK_AVERAGE, 1, own))
+            Method::new(source::TOPK_AVERAGE, 1, own)
         }
-    }
+        Codec::Ef(config) => average_loco(config.scale_log2, total),
+        Codec::IntSgd(config) => {
+            Method::new(source::INTSGD_AVERAGE, 256, [mean_scale(config.scale_log2, total).to_bits()])
+        }
+        Codec::Loco(config) => average_loco(config.scale_log2, total),
+    };
+    Some(method)
+}
+
+fn encode_loco(config: &loco::Config, step: Step) -> Method {
+    let point = 138 - i32::from(config.scale_log2);
+    let keep = if config.is_reset(step) { 0 } else { u32::MAX };
+    let own = [point.cast_unsigned(), config.residual_scale_log2.into(), config.decay.into(), keep];
+    Method::new(source::LOCO_ENCODE, 256, own)
+}
+
+fn average_loco(scale_log2: i8, total: u32) -> Method {
+    Method::new(source::LOCO_AVERAGE, 256, [mean_scale(scale_log2, total).to_bits()])
+}
+
+fn encode_half(half: Half) -> Method {
+    let [exponent_bits, digits] = bits(half.format());
+    Method::new(source::CAST_ENCODE_HALF, 256, [exponent_bits, digits, half.format().largest().into()])
+}
+
+fn average_half(half: Half, total: u32) -> Method {
+    let [exponent_bits, digits] = bits(half.format());
+    Method::new(source::CAST_AVERAGE_HALF, 128, [total, reciprocal(total), exponent_bits, digits])
+}
+
+fn bits(format: Format) -> [u32; 2] {
+    [format.exponent_bits, format.mantissa_bits]
+}
+
+/// The f32 exponent field of the largest number.
+fn last(config: &fp8::Config) -> u32 {
+    (127 + config.kind.last()).cast_unsigned()
 }

@@ -48,15 +48,95 @@ pub const TOPK_AVERAGE: Shader = Shader {
     body: include_str!("../../shaders/topk/average.wgsl"),
 };
 
+/// The bits of a gradient as they are.
+pub const CAST_ENCODE_F32: Shader = Shader {
+    path: "cast/encode_f32",
+    gradient: true,
+    fragments: &["fixed"],
+    body: include_str!("../../shaders/cast/encode_f32.wgsl"),
+};
+
+/// Weighted mean of floats.
+pub const CAST_AVERAGE_F32: Shader = Shader {
+    path: "cast/average_f32",
+    gradient: false,
+    fragments: &["wide", "mean"],
+    body: include_str!("../../shaders/cast/average_f32.wgsl"),
+};
+
+/// Rounds to 16-bit floats.
+pub const CAST_ENCODE_HALF: Shader = Shader {
+    path: "cast/encode_half",
+    gradient: true,
+    fragments: &["fixed", "narrow"],
+    body: include_str!("../../shaders/cast/encode_half.wgsl"),
+};
+
+/// Weighted mean of 16-bit floats.
+pub const CAST_AVERAGE_HALF: Shader = Shader {
+    path: "cast/average_half",
+    gradient: false,
+    fragments: &["wide", "mean", "widen"],
+    body: include_str!("../../shaders/cast/average_half.wgsl"),
+};
+
+/// Rounds to 8-bit floats with an exponent per block.
+pub const FP8_ENCODE: Shader = Shader {
+    path: "fp8/encode",
+    gradient: true,
+    fragments: &["fixed", "narrow", "bits"],
+    body: include_str!("../../shaders/fp8/encode.wgsl"),
+};
+
+/// Weighted mean of 8-bit floats.
+pub const FP8_AVERAGE: Shader = Shader {
+    path: "fp8/average",
+    gradient: false,
+    fragments: &["wide", "mean", "widen", "bits"],
+    body: include_str!("../../shaders/fp8/average.wgsl"),
+};
+
+/// Scales and rounds to bytes.
+pub const INTSGD_ENCODE: Shader = Shader {
+    path: "intsgd/encode",
+    gradient: true,
+    fragments: &["fixed", "byte"],
+    body: include_str!("../../shaders/intsgd/encode.wgsl"),
+};
+
+/// Weighted mean of bytes.
+pub const INTSGD_AVERAGE: Shader = Shader {
+    path: "intsgd/average",
+    gradient: false,
+    fragments: &["byte", "product", "sum"],
+    body: include_str!("../../shaders/intsgd/average.wgsl"),
+};
+
 /// Every kernel.
-pub const SHADERS: &[Shader] = &[LOCO_ENCODE, LOCO_AVERAGE, TOPK_ENCODE, TOPK_AVERAGE];
+pub const SHADERS: &[Shader] = &[
+    LOCO_ENCODE,
+    LOCO_AVERAGE,
+    TOPK_ENCODE,
+    TOPK_AVERAGE,
+    CAST_ENCODE_F32,
+    CAST_AVERAGE_F32,
+    CAST_ENCODE_HALF,
+    CAST_AVERAGE_HALF,
+    FP8_ENCODE,
+    FP8_AVERAGE,
+    INTSGD_ENCODE,
+    INTSGD_AVERAGE,
+];
 
 /// Every fragment by stem: `shaders/lib/<stem>.wgsl`, all of whose names start with the stem.
 pub const FRAGMENTS: &[(&str, &str)] = &[
+    ("bits", include_str!("../../shaders/lib/bits.wgsl")),
     ("byte", include_str!("../../shaders/lib/byte.wgsl")),
     ("fixed", include_str!("../../shaders/lib/fixed.wgsl")),
     ("float", include_str!("../../shaders/lib/float.wgsl")),
     ("level", include_str!("../../shaders/lib/level.wgsl")),
+    ("mean", include_str!("../../shaders/lib/mean.wgsl")),
+    ("narrow", include_str!("../../shaders/lib/narrow.wgsl")),
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
     ("pick", include_str!("../../shaders/lib/pick.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),
@@ -65,6 +145,9 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("select", include_str!("../../shaders/lib/select.wgsl")),
     ("sparse", include_str!("../../shaders/lib/sparse.wgsl")),
     ("total", include_str!("../../shaders/lib/total.wgsl")),
+    ("sum", include_str!("../../shaders/lib/sum.wgsl")),
+    ("wide", include_str!("../../shaders/lib/wide.wgsl")),
+    ("widen", include_str!("../../shaders/lib/widen.wgsl")),
 ];
 
 /// How a gradient of `input` is read: `shaders/input/<name>.wgsl`.

@@ -11,8 +11,9 @@ use std::io::Write;
 #[path = "random.rs"]
 mod random;
 
+use gradwire::codec::fp8::Kind;
 use gradwire::codec::loco::{Config, Variant, variants};
-use gradwire::codec::{AverageError, Codec, Gradient, Input, Stats, Step, topk};
+use gradwire::codec::{AverageError, Codec, Gradient, Input, Stats, Step, ef, fp8, intsgd, topk};
 use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError, Limits, adapters};
 use half::{bf16, f16};
 pub(crate) use random::Random;
@@ -55,6 +56,12 @@ pub(crate) fn codecs() -> Vec<Codec> {
     let mut codecs = Vec::new();
     codecs.extend(configs().into_iter().map(Codec::Loco));
     codecs.extend(topk_configs().into_iter().map(Codec::TopK));
+    codecs.extend([Codec::F32, Codec::F16, Codec::Bf16]);
+    for (kind, block) in [(Kind::E4M3, 128), (Kind::E5M2, 32), (Kind::E4M3, 40), (Kind::E5M2, 1024)] {
+        codecs.push(Codec::Fp8(fp8::Config { kind, block }));
+    }
+    codecs.push(Codec::Ef(ef::Config { scale_log2: 3, residual_scale_log2: 2 }));
+    codecs.extend([0, 22, -64, 64].map(|scale_log2| Codec::IntSgd(intsgd::Config { scale_log2 })));
     codecs
 }
 

@@ -101,18 +101,10 @@ impl Config {
         self.reset_every.is_some_and(|every| step.get().is_multiple_of(u64::from(every.get())))
     }
 
-    /// The f32 nearest to `1 / (total * s)`, which turns a weighted sum of codes into the mean.
-    ///
-    /// `total` is the sum of the weights, at least 1. Rounded once in f64 and once to f32, as every twin does:
-    /// kernels take it as a number and divide nothing.
+    /// [`mean_scale`](codec::fixed::mean_scale) of this scale.
     #[must_use]
     pub fn mean_scale(&self, total: u32) -> f32 {
-        // From the bits, since `exp2` is a library call whose last digit no platform promises.
-        let exponent = 1023 - i64::from(self.scale_log2);
-        let unit = f64::from_bits(exponent.cast_unsigned() << 52);
-        #[allow(clippy::cast_possible_truncation, reason = "the rounding of the definition")]
-        let scale = (unit / f64::from(total)) as f32;
-        scale
+        codec::fixed::mean_scale(self.scale_log2, total)
     }
 }
 
