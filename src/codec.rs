@@ -19,6 +19,7 @@ mod gradient;
 mod id;
 pub mod loco;
 mod method;
+pub mod scale;
 mod step;
 
 pub use any::{Codec, Parameter, ParseCodecError, Unit};
