@@ -9,15 +9,19 @@
 //! |---|---|---|---|
 //! | `f32` | 32 bits per element | none | [`cast`] |
 //! | `loco` | 4 bits per element | one signed byte per element | [`loco`] |
+//! | `loco-block` | 2, 4 or 8 bits per element and a byte per block | a signed byte per element, a byte per block | [`loco_block`] |
+//! | `block8`, `block4` | 8 or 4 bits per element and a byte per block | none | [`block`] |
 
 mod any;
 pub mod bits;
+pub mod block;
 pub mod cast;
 mod error;
 pub mod fixed;
 mod gradient;
 mod id;
 pub mod loco;
+pub mod loco_block;
 mod method;
 pub mod scale;
 mod step;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cast::F32;
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, loco};
+use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, block, loco, loco_block};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -39,6 +39,12 @@ pub enum Codec {
     F32,
     /// LoCo in fixed point, 4 bits.
     Loco(loco::Config),
+    /// LoCo with one scale per block; 2, 4 or 8 bits.
+    LocoBlock(loco_block::Config),
+    /// One scale per block, 8 bits.
+    Block8(block::Block8),
+    /// One scale per block, 4 bits.
+    Block4(block::Block4),
 }
 
 impl Codec {
@@ -48,6 +54,9 @@ impl Codec {
         match id {
             CodecId::F32 => Self::F32,
             CodecId::Loco => Self::Loco(loco::Config::default()),
+            CodecId::LocoBlock => Self::LocoBlock(loco_block::Config::default()),
+            CodecId::Block8 => Self::Block8(block::Config::default()),
+            CodecId::Block4 => Self::Block4(block::Config::default()),
         }
     }
 
@@ -55,6 +64,9 @@ impl Codec {
         match self {
             Self::F32 => &F32,
             Self::Loco(config) => config,
+            Self::LocoBlock(config) => config,
+            Self::Block8(config) => config,
+            Self::Block4(config) => config,
         }
     }
 
@@ -62,6 +74,9 @@ impl Codec {
         match self {
             Self::F32 => None,
             Self::Loco(config) => Some(config),
+            Self::LocoBlock(config) => Some(config),
+            Self::Block8(config) => Some(config),
+            Self::Block4(config) => Some(config),
         }
     }
 

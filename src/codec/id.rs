@@ -11,11 +11,17 @@ pub enum CodecId {
     F32 = 1,
     /// [`loco`](super::loco): 4-bit codes with 8-bit error feedback.
     Loco = 2,
+    /// [`loco_block`](super::loco_block): LoCo with one scale per block.
+    LocoBlock = 7,
+    /// [`block`](super::block): 8-bit codes with one scale per block.
+    Block8 = 8,
+    /// [`block`](super::block): 4-bit codes with one scale per block.
+    Block4 = 9,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 2] = [Self::F32, Self::Loco];
+    pub const ALL: [Self; 5] = [Self::F32, Self::Loco, Self::LocoBlock, Self::Block8, Self::Block4];
 
     /// The name in commands and reports.
     #[must_use]
@@ -23,6 +29,9 @@ impl CodecId {
         match self {
             Self::F32 => "f32",
             Self::Loco => "loco",
+            Self::LocoBlock => "loco-block",
+            Self::Block8 => "block8",
+            Self::Block4 => "block4",
         }
     }
 }
