@@ -13,10 +13,19 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::{Gradient, Stats, Step, loco};
+    use gradwire::codec::{AverageError, Gradient, Stats, Step, block, loco, loco_block};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
-    vec![("loco/encode", "codec::loco::encode"), ("loco/average", "codec::loco::average")]
+    let _: fn(&block::Format, Gradient, &mut [u32]) -> Stats = block::encode;
+    let _: fn(&block::Format, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError> = block::average;
+    let _: fn(&loco_block::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = loco_block::encode;
+    vec![
+        ("loco/encode", "codec::loco::encode"),
+        ("loco/average", "codec::loco::average"),
+        ("block/encode", "codec::block::encode"),
+        ("block/average", "codec::block::average"),
+        ("loco_block/encode", "codec::loco_block::encode"),
+    ]
 }
 
 fn shaders_folder() -> PathBuf {

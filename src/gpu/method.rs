@@ -4,7 +4,8 @@
 //! `ranks`, `elements`. What the functions here give stands behind.
 
 use super::source::{self, Shader};
-use crate::codec::{Codec, Step};
+use crate::codec::block::Format;
+use crate::codec::{Codec, Step, scale};
 
 /// Most words of `Params` that a codec has of its own.
 pub(crate) const WORDS: usize = 12;
@@ -38,6 +39,14 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
             let own = [point.cast_unsigned(), config.residual_scale_log2.into(), config.decay.into(), keep];
             Some(Method::new(source::LOCO_ENCODE, 256, own))
         }
+        Codec::LocoBlock(config) => {
+            let [bits, block, base_log2, step_up, exponent] = block_words(&config.format());
+            let keep = if config.is_reset(step) { 0 } else { u32::MAX };
+            let own = [bits, block, base_log2, step_up, exponent, config.decay.into(), keep];
+            Some(Method::new(source::LOCO_BLOCK_ENCODE, 16, own))
+        }
+        Codec::Block8(config) => block_encode(&config.format()),
+        Codec::Block4(config) => block_encode(&config.format()),
     }
 }
 
@@ -48,5 +57,23 @@ pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
         Codec::Loco(config) => {
             Some(Method::new(source::LOCO_AVERAGE, 256, [config.mean_scale(total).to_bits()]))
         }
+        Codec::LocoBlock(config) => block_average(&config.format(), total),
+        Codec::Block8(config) => block_average(&config.format(), total),
+        Codec::Block4(config) => block_average(&config.format(), total),
     }
+}
+
+fn block_words(format: &Format) -> [u32; 5] {
+    let [step, exponent] = format.bits.divisor().words();
+    [format.bits.get(), format.block.into(), i32::from(format.base_log2).cast_unsigned(), step, exponent]
+}
+
+fn block_encode(format: &Format) -> Option<Method> {
+    Some(Method::new(source::BLOCK_ENCODE, 16, block_words(format)))
+}
+
+fn block_average(format: &Format, total: u32) -> Option<Method> {
+    let headroom = scale::headroom(total, format.bits.largest_code());
+    let factor = scale::mean_scale(total, format.base_log2, headroom);
+    Some(Method::new(source::BLOCK_AVERAGE, 8, [format.bits.get(), format.block.into(), headroom, factor]))
 }

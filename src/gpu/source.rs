@@ -32,15 +32,42 @@ pub const LOCO_AVERAGE: Shader = Shader {
     body: include_str!("../../shaders/loco/average.wgsl"),
 };
 
+/// Quantizes with one scale per block, and packs.
+pub const BLOCK_ENCODE: Shader = Shader {
+    path: "block/encode",
+    gradient: true,
+    fragments: &["fixed", "scale", "field", "blocks"],
+    body: include_str!("../../shaders/block/encode.wgsl"),
+};
+
+/// Weighted mean of packets with one scale per block.
+pub const BLOCK_AVERAGE: Shader = Shader {
+    path: "block/average",
+    gradient: false,
+    fragments: &["fixed", "scale", "field", "product"],
+    body: include_str!("../../shaders/block/average.wgsl"),
+};
+
+/// Compensates, quantizes with one scale per block, and packs.
+pub const LOCO_BLOCK_ENCODE: Shader = Shader {
+    path: "loco_block/encode",
+    gradient: true,
+    fragments: &["fixed", "byte", "scale", "field", "blocks"],
+    body: include_str!("../../shaders/loco_block/encode.wgsl"),
+};
+
 /// Every kernel.
-pub const SHADERS: &[Shader] = &[LOCO_ENCODE, LOCO_AVERAGE];
+pub const SHADERS: &[Shader] = &[LOCO_ENCODE, LOCO_AVERAGE, BLOCK_ENCODE, BLOCK_AVERAGE, LOCO_BLOCK_ENCODE];
 
 /// Every fragment by stem: `shaders/lib/<stem>.wgsl`, all of whose names start with the stem.
 pub const FRAGMENTS: &[(&str, &str)] = &[
+    ("blocks", include_str!("../../shaders/lib/blocks.wgsl")),
     ("byte", include_str!("../../shaders/lib/byte.wgsl")),
+    ("field", include_str!("../../shaders/lib/field.wgsl")),
     ("fixed", include_str!("../../shaders/lib/fixed.wgsl")),
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),
+    ("scale", include_str!("../../shaders/lib/scale.wgsl")),
 ];
 
 /// How a gradient of `input` is read: `shaders/input/<name>.wgsl`.
