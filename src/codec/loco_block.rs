@@ -158,10 +158,10 @@ impl Block<'_> {
 /// Stores `kept` as bytes with a scale of their own, which is returned; with 0 nothing is stored.
 fn keep(offset: i32, kept: &[i32], residuals: &mut [i8]) -> u8 {
     let absmax = kept.iter().fold(0, |most, kept| most.max(kept.unsigned_abs()));
-    if absmax == 0 {
+    let byte = if absmax == 0 { 0 } else { scale::to_byte(scale::nearest(absmax, Divisor::BITS_8), offset) };
+    if byte == 0 {
         return 0;
     }
-    let byte = scale::to_byte(scale::nearest(absmax, Divisor::BITS_8), offset);
     let index = scale::to_index(byte, offset);
     for (kept, residual) in kept.iter().zip(residuals) {
         let magnitude = scale::quotient(kept.unsigned_abs(), index).cast_signed();
