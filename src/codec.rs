@@ -18,6 +18,7 @@ pub mod block;
 pub mod cast;
 mod error;
 pub mod fixed;
+pub mod float;
 mod gradient;
 mod id;
 pub mod loco;

@@ -65,6 +65,7 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("byte", include_str!("../../shaders/lib/byte.wgsl")),
     ("field", include_str!("../../shaders/lib/field.wgsl")),
     ("fixed", include_str!("../../shaders/lib/fixed.wgsl")),
+    ("float", include_str!("../../shaders/lib/float.wgsl")),
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),
     ("scale", include_str!("../../shaders/lib/scale.wgsl")),
