@@ -11,6 +11,7 @@
 //! | `loco` | 4 bits per element | one signed byte per element | [`loco`] |
 //! | `loco-block` | 2, 4 or 8 bits per element and a byte per block | a signed byte per element, a byte per block | [`loco_block`] |
 //! | `block8`, `block4` | 8 or 4 bits per element and a byte per block | none | [`block`] |
+//! | `sign` | 1 bit per element, a byte per block | one signed byte per element, a byte per block | [`sign`] |
 
 mod any;
 pub mod bits;
@@ -25,6 +26,7 @@ pub mod loco;
 pub mod loco_block;
 mod method;
 pub mod scale;
+pub mod sign;
 mod step;
 
 pub use any::{Codec, Parameter, ParseCodecError, Unit};

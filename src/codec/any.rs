@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cast::F32;
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, block, loco, loco_block};
+use super::{
+    AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, block, loco, loco_block, sign,
+};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -45,6 +47,8 @@ pub enum Codec {
     Block8(block::Block8),
     /// One scale per block, 4 bits.
     Block4(block::Block4),
+    /// One bit per element and a scale per block.
+    Sign(sign::Config),
 }
 
 impl Codec {
@@ -57,6 +61,7 @@ impl Codec {
             CodecId::LocoBlock => Self::LocoBlock(loco_block::Config::default()),
             CodecId::Block8 => Self::Block8(block::Config::default()),
             CodecId::Block4 => Self::Block4(block::Config::default()),
+            CodecId::Sign => Self::Sign(sign::Config::default()),
         }
     }
 
@@ -67,6 +72,7 @@ impl Codec {
             Self::LocoBlock(config) => config,
             Self::Block8(config) => config,
             Self::Block4(config) => config,
+            Self::Sign(config) => config,
         }
     }
 
@@ -77,6 +83,7 @@ impl Codec {
             Self::LocoBlock(config) => Some(config),
             Self::Block8(config) => Some(config),
             Self::Block4(config) => Some(config),
+            Self::Sign(config) => Some(config),
         }
     }
 

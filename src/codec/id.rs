@@ -17,11 +17,14 @@ pub enum CodecId {
     Block8 = 8,
     /// [`block`](super::block): 4-bit codes with one scale per block.
     Block4 = 9,
+    /// [`sign`](super::sign): 1 bit and a scale per block, with 8-bit error feedback.
+    Sign = 11,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 5] = [Self::F32, Self::Loco, Self::LocoBlock, Self::Block8, Self::Block4];
+    pub const ALL: [Self; 6] =
+        [Self::F32, Self::Loco, Self::LocoBlock, Self::Block8, Self::Block4, Self::Sign];
 
     /// The name in commands and reports.
     #[must_use]
@@ -32,6 +35,7 @@ impl CodecId {
             Self::LocoBlock => "loco-block",
             Self::Block8 => "block8",
             Self::Block4 => "block4",
+            Self::Sign => "sign",
         }
     }
 }
