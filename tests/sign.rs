@@ -3,123 +3,96 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::cast_possible_truncation, reason = "random bits are cut to size, values rounded to f32")]
 
-#[path = "common/golden.rs"]
-mod golden;
 #[path = "common/random.rs"]
 mod random;
+#[allow(dead_code, reason = "each test file uses its part")]
+#[path = "../src/bin/gradwire/vectors.rs"]
+mod vectors;
 
 use std::num::NonZeroU32;
 
-use golden::{Crate, File, Implementation, difference};
 use gradwire::codec::sign::{self, Config};
-use gradwire::codec::{AverageError, Codec, ConfigError, Method, Stats, Step};
+use gradwire::codec::{AverageError, Codec, ConfigError, Gradient, Method, Stats, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use random::Random;
-use serde::Deserialize;
+use vectors::{Cpu, Implementation, VectorFile, compare};
 
 const SEED: u64 = 20_261_129;
 
-#[derive(Debug, Deserialize)]
-struct Fields {
-    block: u16,
-    base_log2: i8,
-    reset_every: u32,
+/// The crate with one thing changed afterwards: what `encode` and `average` left.
+struct Wrong {
+    encode: fn(&Gradient, &mut [u32], &mut [u32]),
+    average: fn(&mut [f32]),
 }
-
-fn file() -> Vec<(Codec, golden::Case<Fields>)> {
-    let file: File<Fields> = serde_json::from_str(include_str!("golden/sign.json")).unwrap();
-    assert_eq!(file.codec, "sign", "the codec of the file");
-    let codec = |fields: &Fields| {
-        Codec::Sign(Config {
-            block: fields.block,
-            base_log2: fields.base_log2,
-            reset_every: NonZeroU32::new(fields.reset_every),
-        })
-    };
-    file.cases.into_iter().map(|case| (codec(&case.config), case)).collect()
-}
-
-#[test]
-fn encode_and_average_give_the_golden_bits() {
-    let cases = file();
-    assert_eq!(cases.len(), 35);
-    for (codec, case) in cases {
-        codec.validate().unwrap();
-        assert_eq!(difference(&case, &codec, &Crate), None);
-    }
-}
-
-/// The crate with one thing changed before or after.
-struct Wrong(fn(&[f32], &mut [u32], &mut [u32]));
 
 impl Implementation for Wrong {
+    type Error = AverageError;
+
     fn encode(
-        &self,
+        &mut self,
         codec: &Codec,
         step: Step,
-        gradient: &[f32],
+        gradient: Gradient<'_>,
         state: &mut [u32],
         packet: &mut [u32],
-    ) -> Stats {
-        let stats = Crate.encode(codec, step, gradient, state, packet);
-        (self.0)(gradient, state, packet);
-        stats
+    ) -> Result<Stats, AverageError> {
+        let stats = codec.encode(step, gradient, state, packet);
+        (self.encode)(&gradient, state, packet);
+        Ok(stats)
     }
 
     fn average(
-        &self,
+        &mut self,
         codec: &Codec,
         packets: &[&[u32]],
         weights: &[u32],
-        state: &mut [u32],
         mean: &mut [f32],
-    ) {
-        Crate.average(codec, packets, weights, state, mean);
-        (self.0)(&[], bytemuck::cast_slice_mut(mean), &mut []);
+    ) -> Result<(), AverageError> {
+        Cpu::default().average(codec, packets, weights, mean)?;
+        (self.average)(mean);
+        Ok(())
     }
 }
 
 #[test]
 fn a_wrong_twin_is_noticed_by_the_golden_vectors() {
-    let wrong: [(&str, Wrong); 4] = [
+    let file = VectorFile::parse(include_str!("golden/sign.json")).unwrap();
+    let right = Wrong { encode: |_, _, _| {}, average: |_| {} };
+    let wrong: [(&str, &str, Wrong); 4] = [
         (
             "a scale one step off",
-            Wrong(|_, _, packet| {
-                if let Some(word) = packet.first_mut().filter(|word| **word != 0) {
-                    *word ^= 1;
-                }
-            }),
+            "words",
+            Wrong { encode: |_, _, packet| packet[0] ^= u32::from(packet[0] != 0), ..right },
         ),
         (
             "the sign bit of the gradient, which minus zero has",
-            Wrong(|gradient, _, packet| {
-                if let (Some(value), [_, word, ..]) = (gradient.first(), packet) {
-                    *word = *word & !1 | value.to_bits() >> 31;
-                }
-            }),
+            "words",
+            Wrong {
+                encode: |gradient, _, packet| {
+                    let mut first = [0.0];
+                    gradient.slice(0..1).widen(&mut first);
+                    packet[1] = packet[1] & !1 | first[0].to_bits() >> 31;
+                },
+                ..right
+            },
         ),
         (
             "a residual one step off",
-            Wrong(|gradient, state, _| {
-                if !gradient.is_empty() && state[1] != 0 {
-                    state[1] ^= 1;
-                }
-            }),
+            "state",
+            Wrong { encode: |_, state, _| state[1] ^= u32::from(state[1] != 0), ..right },
         ),
         (
             "a mean one ulp off",
-            Wrong(|gradient, mean, _| {
-                if gradient.is_empty() {
-                    mean[0] ^= 1;
-                }
-            }),
+            "mean_bits",
+            Wrong { average: |mean| mean[0] = f32::from_bits(mean[0].to_bits() ^ 1), ..right },
         ),
     ];
-    for (name, wrong) in wrong {
-        let noticed = file().iter().filter(|(codec, case)| difference(case, codec, &wrong).is_some()).count();
-        assert!(noticed > 3, "{name}: noticed in {noticed} cases");
+    for (name, field, mut wrong) in wrong {
+        let comparison = compare(&file, &mut wrong).unwrap();
+        assert!(comparison.different > 3, "{name}: noticed in {} cases", comparison.different);
+        assert_eq!(comparison.first_difference.unwrap().field, field, "{name}");
     }
 }
 

@@ -202,7 +202,12 @@ impl Codec {
         let total = AverageError::check(packets, weights, elements, self.packet_words(elements))?;
         match self {
             // Every word is one that an encoder may write.
-            Self::F32 | Self::Loco(_) | Self::LocoBlock(_) | Self::Block8(_) | Self::Block4(_) => Ok(total),
+            Self::F32
+            | Self::Loco(_)
+            | Self::LocoBlock(_)
+            | Self::Block8(_)
+            | Self::Block4(_)
+            | Self::Sign(_) => Ok(total),
         }
     }
 
