@@ -11,12 +11,14 @@
 //! | `loco` | 4 bits per element | one signed byte per element | [`loco`] |
 //! | `loco-block` | 2, 4 or 8 bits per element and a byte per block | a signed byte per element, a byte per block | [`loco_block`] |
 //! | `block8`, `block4` | 8 or 4 bits per element and a byte per block | none | [`block`] |
+//! | `ef21` | 4 bits per element and a byte per block | one or three f32 per element, one per rank for the owner | [`ef21`] |
 //! | `sign` | 1 bit per element, a byte per block | one signed byte per element, a byte per block | [`sign`] |
 
 mod any;
 pub mod bits;
 pub mod block;
 pub mod cast;
+pub mod ef21;
 mod error;
 pub mod fixed;
 pub mod float;

@@ -31,8 +31,11 @@ fn every_variant_gives_the_golden_bits() {
 }
 
 /// Every file of vectors, by codec.
-const FILES: [(CodecId, &str); 2] =
-    [(CodecId::Loco, TEXT), (CodecId::Sign, include_str!("golden/sign.json"))];
+const FILES: [(CodecId, &str); 3] = [
+    (CodecId::Loco, TEXT),
+    (CodecId::Ef21, include_str!("golden/ef21.json")),
+    (CodecId::Sign, include_str!("golden/sign.json")),
+];
 
 #[test]
 fn every_codec_gives_the_bits_of_its_golden_file() {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::cast::F32;
 use super::{
-    AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, block, loco, loco_block, sign,
+    AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, block, ef21, loco, loco_block, sign,
 };
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
@@ -47,6 +47,8 @@ pub enum Codec {
     Block8(block::Block8),
     /// One scale per block, 4 bits.
     Block4(block::Block4),
+    /// What changed, in 4 bits with one scale per block.
+    Ef21(ef21::Config),
     /// One bit per element and a scale per block.
     Sign(sign::Config),
 }
@@ -61,6 +63,7 @@ impl Codec {
             CodecId::LocoBlock => Self::LocoBlock(loco_block::Config::default()),
             CodecId::Block8 => Self::Block8(block::Config::default()),
             CodecId::Block4 => Self::Block4(block::Config::default()),
+            CodecId::Ef21 => Self::Ef21(ef21::Config::default()),
             CodecId::Sign => Self::Sign(sign::Config::default()),
         }
     }
@@ -72,6 +75,7 @@ impl Codec {
             Self::LocoBlock(config) => config,
             Self::Block8(config) => config,
             Self::Block4(config) => config,
+            Self::Ef21(config) => config,
             Self::Sign(config) => config,
         }
     }
@@ -83,6 +87,7 @@ impl Codec {
             Self::LocoBlock(config) => Some(config),
             Self::Block8(config) => Some(config),
             Self::Block4(config) => Some(config),
+            Self::Ef21(config) => Some(config),
             Self::Sign(config) => Some(config),
         }
     }
@@ -207,6 +212,7 @@ impl Codec {
             | Self::LocoBlock(_)
             | Self::Block8(_)
             | Self::Block4(_)
+            | Self::Ef21(_)
             | Self::Sign(_) => Ok(total),
         }
     }

@@ -17,14 +17,16 @@ pub enum CodecId {
     Block8 = 8,
     /// [`block`](super::block): 4-bit codes with one scale per block.
     Block4 = 9,
+    /// [`ef21`](super::ef21): 4-bit codes of what changed, tracked on both ends.
+    Ef21 = 10,
     /// [`sign`](super::sign): 1 bit and a scale per block, with 8-bit error feedback.
     Sign = 11,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 6] =
-        [Self::F32, Self::Loco, Self::LocoBlock, Self::Block8, Self::Block4, Self::Sign];
+    pub const ALL: [Self; 7] =
+        [Self::F32, Self::Loco, Self::LocoBlock, Self::Block8, Self::Block4, Self::Ef21, Self::Sign];
 
     /// The name in commands and reports.
     #[must_use]
@@ -35,6 +37,7 @@ impl CodecId {
             Self::LocoBlock => "loco-block",
             Self::Block8 => "block8",
             Self::Block4 => "block4",
+            Self::Ef21 => "ef21",
             Self::Sign => "sign",
         }
     }

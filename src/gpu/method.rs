@@ -32,7 +32,12 @@ impl Method {
 /// Turns a gradient into a packet at `step`; `None` if only the CPU does.
 pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
     match codec {
-        Codec::F32 | Codec::LocoBlock(_) | Codec::Block8(_) | Codec::Block4(_) | Codec::Sign(_) => None,
+        Codec::F32
+        | Codec::LocoBlock(_)
+        | Codec::Block8(_)
+        | Codec::Block4(_)
+        | Codec::Ef21(_)
+        | Codec::Sign(_) => None,
         Codec::Loco(config) => {
             let point = 138 - i32::from(config.scale_log2);
             let keep = if config.is_reset(step) { 0 } else { u32::MAX };
@@ -53,7 +58,12 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
 /// Turns packets into their mean, with weights whose sum is `total`; `None` if only the CPU does.
 pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
     match codec {
-        Codec::F32 | Codec::LocoBlock(_) | Codec::Block8(_) | Codec::Block4(_) | Codec::Sign(_) => None,
+        Codec::F32
+        | Codec::LocoBlock(_)
+        | Codec::Block8(_)
+        | Codec::Block4(_)
+        | Codec::Ef21(_)
+        | Codec::Sign(_) => None,
         Codec::Loco(config) => {
             Some(Method::new(source::LOCO_AVERAGE, 256, [config.mean_scale(total).to_bits()]))
         }
