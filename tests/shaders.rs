@@ -13,11 +13,16 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::{AverageError, Gradient, Stats, Step, block, loco, loco_block};
+    use gradwire::codec::{AverageError, Gradient, Stats, Step, block, ef21, loco, loco_block, sign};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
     let _: fn(&block::Format, Gradient, &mut [u32]) -> Stats = block::encode;
     let _: fn(&block::Format, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError> = block::average;
+    let _: fn(&ef21::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = ef21::encode;
+    let _: fn(&ef21::Config, &[&[u32]], &[u32], &mut [u32], &mut [f32]) -> Result<(), AverageError> =
+        ef21::average;
+    let _: fn(&sign::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = sign::encode;
+    let _: fn(&sign::Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError> = sign::average;
     let _: fn(&loco_block::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = loco_block::encode;
     vec![
         ("loco/encode", "codec::loco::encode"),
@@ -25,6 +30,10 @@ fn twins() -> Vec<(&'static str, &'static str)> {
         ("block/encode", "codec::block::encode"),
         ("block/average", "codec::block::average"),
         ("loco_block/encode", "codec::loco_block::encode"),
+        ("ef21/encode", "codec::ef21::encode"),
+        ("ef21/average", "codec::ef21::average"),
+        ("sign/encode", "codec::sign::encode"),
+        ("sign/average", "codec::sign::average"),
     ]
 }
 

@@ -75,6 +75,11 @@ impl Config {
         Format { bits: Bits::Four, block: self.block, base_log2: self.base_log2 }
     }
 
+    /// What a new gradient weighs in the averages; `None` without momentum.
+    pub(crate) fn eta(&self) -> Option<f32> {
+        self.momentum_log2.map(|k| f32::from_bits((127 - u32::from(k.get())) << 23))
+    }
+
     /// f32 of an encoder's state per element.
     const fn planes(&self) -> usize {
         if self.momentum_log2.is_some() { 3 } else { 1 }
@@ -102,7 +107,7 @@ pub fn encode(
     assert_eq!(words, expected, "state of {words} words for {n} elements, which need {expected}");
     let size = usize::from(config.block);
     let state: &mut [f32] = bytemuck::cast_slice_mut(state);
-    let eta = config.momentum_log2.map(|k| f32::from_bits((127 - u32::from(k.get())) << 23));
+    let eta = config.eta();
     let (mut difference, mut h) = (vec![0.0_f32; size], vec![0; size]);
     block::encode_units(&format, gradient, packet, |number, values, codes| {
         let (unit, k) = (number / BLOCKS, number % BLOCKS);
@@ -192,7 +197,7 @@ pub fn average(
         let units =
             tracked.chunks_exact_mut(elements).zip(packet.chunks(words)).zip(mean.chunks_mut(elements));
         for ((tracked, packet), mean) in units {
-            follow(config, packet, &mut tracked[..mean.len()]);
+            follow(config, packet, tracked);
             if *weight > 0 {
                 for (mean, tracked) in mean.iter_mut().zip(tracked) {
                     *mean = float::add(*mean, float::mul(*tracked, factor));
@@ -209,13 +214,14 @@ const fn factor(weight: u32, total: u32) -> f32 {
     if weight == total { 1.0 } else { weight as f32 * (1.0 / total as f32) }
 }
 
-/// Adds what one unit's packet says to `tracked`, which may be shorter than the unit.
+/// Adds what one unit's packet says to `tracked`, a whole unit; the last packet may have less words.
 fn follow(config: &Config, packet: &[u32], tracked: &mut [f32]) {
     let Some((scales, codes)) = packet.split_first() else { return };
     let size = usize::from(config.block);
-    for (k, tracked) in tracked.chunks_mut(size).enumerate() {
-        let step = step(scales.to_le_bytes()[k], config.base_log2);
-        for (tracked, word) in tracked.chunks_mut(8).zip(&codes[k * size / 8..]) {
+    let blocks = tracked.chunks_exact_mut(size).zip(codes.chunks(size / 8)).zip(scales.to_le_bytes());
+    for ((tracked, codes), byte) in blocks {
+        let step = step(byte, config.base_log2);
+        for (tracked, word) in tracked.as_chunks_mut::<8>().0.iter_mut().zip(codes) {
             for (index, tracked) in (0..).zip(tracked) {
                 *tracked = float::add(*tracked, unpack_code(*word, index) as f32 * step);
             }

@@ -212,10 +212,10 @@ fn encode_unit(
     let (old_scales, mut new_scales, mut scales) = (state_scales.to_le_bytes(), [0; 4], [0; 4]);
     let mut stats = Stats::default();
     signs.fill(0);
+    residuals[values.len()..].fill(0);
     let blocks = values.chunks(block).zip(residuals.chunks_exact_mut(block));
     for (k, (values, residuals)) in blocks.enumerate() {
-        let (residuals, padding) = residuals.split_at_mut(values.len());
-        padding.fill(0);
+        let residuals = &mut residuals[..values.len()];
         let mut negative = [0; BLOCK_MAX / 8];
         let coded = encode_block(config, reset, values, scratch, residuals, old_scales[k], &mut negative);
         (scales[k], new_scales[k]) = (coded.scale, coded.residual_scale);
@@ -290,9 +290,9 @@ fn encode_block(
         return Block { scale: byte, residual_scale: 0, stats };
     }
 
-    // Losses are below 2^21: 2^8 finer they are still below 2^30, and their scale is a whole number of units.
+    // Losses are below 2^21: twice 2^8 finer they are still below 2^30, and their scale is a whole number of units.
     let offset = offset - 4 * i32::from(RESIDUAL_LOG2);
-    let index = Ratio::new(largest << RESIDUAL_LOG2, 255).doubled().least();
+    let index = Ratio::new(largest << (RESIDUAL_LOG2 + 1), 255).least();
     let residual_scale = scale::to_byte(index, offset);
     if residual_scale != 0 {
         let index = scale::to_index(residual_scale, offset);
@@ -355,6 +355,8 @@ pub fn average(
 }
 
 /// A quotient as `top / bottom * 2^exponent` with `top / bottom` in 8..16: compared, never divided.
+///
+/// Fragment: `shaders/lib/ratio.wgsl`.
 #[derive(Clone, Copy)]
 struct Ratio {
     top: u32,
@@ -374,10 +376,6 @@ impl Ratio {
             bottom,
             exponent: down.cast_signed() - up.cast_signed() - small.cast_signed(),
         }
-    }
-
-    const fn doubled(self) -> Self {
-        Self { exponent: self.exponent + 1, ..self }
     }
 
     /// The index of the nearest scale, at least 0; half way between two it is the larger one.

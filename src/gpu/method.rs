@@ -18,6 +18,9 @@ pub(crate) struct Method {
     pub(crate) per_workgroup: u32,
     /// The codec's own words of `Params`, zeros behind them.
     pub(crate) words: [u32; WORDS],
+    /// Whether the first of an encode kernel's words is to be the number of elements of the dispatch: for a codec whose
+    /// shorter last unit has a layout of its own. An average kernel always has that number.
+    pub(crate) counts_elements: bool,
 }
 
 impl Method {
@@ -25,19 +28,14 @@ impl Method {
         const { assert!(N <= WORDS, "too many parameters of a kernel") };
         let mut words = [0; WORDS];
         words[..N].copy_from_slice(&own);
-        Self { shader, per_workgroup, words }
+        Self { shader, per_workgroup, words, counts_elements: false }
     }
 }
 
 /// Turns a gradient into a packet at `step`; `None` if only the CPU does.
 pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
     match codec {
-        Codec::F32
-        | Codec::LocoBlock(_)
-        | Codec::Block8(_)
-        | Codec::Block4(_)
-        | Codec::Ef21(_)
-        | Codec::Sign(_) => None,
+        Codec::F32 => None,
         Codec::Loco(config) => {
             let point = 138 - i32::from(config.scale_log2);
             let keep = if config.is_reset(step) { 0 } else { u32::MAX };
@@ -52,24 +50,39 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
         }
         Codec::Block8(config) => block_encode(&config.format()),
         Codec::Block4(config) => block_encode(&config.format()),
+        Codec::Ef21(config) => {
+            let [bits, block, base_log2, step_up, exponent] = block_words(&config.format());
+            let own = [bits, block, base_log2, step_up, exponent, config.eta().map_or(0, f32::to_bits)];
+            Some(Method::new(source::EF21_ENCODE, 16, own))
+        }
+        Codec::Sign(config) => {
+            let base_log2 = i32::from(config.base_log2).cast_unsigned();
+            let own = [0, config.block.into(), base_log2, u32::from(!codec.is_reset(step))];
+            Some(Method { counts_elements: true, ..Method::new(source::SIGN_ENCODE, 8, own) })
+        }
     }
 }
 
 /// Turns packets into their mean, with weights whose sum is `total`; `None` if only the CPU does.
 pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
     match codec {
-        Codec::F32
-        | Codec::LocoBlock(_)
-        | Codec::Block8(_)
-        | Codec::Block4(_)
-        | Codec::Ef21(_)
-        | Codec::Sign(_) => None,
+        Codec::F32 => None,
         Codec::Loco(config) => {
             Some(Method::new(source::LOCO_AVERAGE, 256, [config.mean_scale(total).to_bits()]))
         }
         Codec::LocoBlock(config) => block_average(&config.format(), total),
         Codec::Block8(config) => block_average(&config.format(), total),
         Codec::Block4(config) => block_average(&config.format(), total),
+        Codec::Ef21(config) => {
+            let base_log2 = i32::from(config.base_log2).cast_unsigned();
+            let inverse = (1.0 / total as f32).to_bits();
+            Some(Method::new(source::EF21_AVERAGE, 8, [config.block.into(), base_log2, total, inverse]))
+        }
+        Codec::Sign(config) => {
+            let headroom = scale::headroom(total, 1);
+            let factor = scale::mean_scale(total, config.base_log2, headroom);
+            Some(Method::new(source::SIGN_AVERAGE, 8, [config.block.into(), headroom, factor]))
+        }
     }
 }
 

@@ -56,8 +56,50 @@ pub const LOCO_BLOCK_ENCODE: Shader = Shader {
     body: include_str!("../../shaders/loco_block/encode.wgsl"),
 };
 
+/// Quantizes what changed with one scale per block, packs, and tracks it.
+pub const EF21_ENCODE: Shader = Shader {
+    path: "ef21/encode",
+    gradient: true,
+    fragments: &["fixed", "scale", "field", "blocks", "float", "track"],
+    body: include_str!("../../shaders/ef21/encode.wgsl"),
+};
+
+/// Tracks packets of what changed, and averages what is tracked.
+pub const EF21_AVERAGE: Shader = Shader {
+    path: "ef21/average",
+    gradient: false,
+    fragments: &["fixed", "scale", "field", "float", "track"],
+    body: include_str!("../../shaders/ef21/average.wgsl"),
+};
+
+/// Compensates, and packs signs with one scale per block.
+pub const SIGN_ENCODE: Shader = Shader {
+    path: "sign/encode",
+    gradient: true,
+    fragments: &["fixed", "scale", "ratio", "field", "byte", "signs"],
+    body: include_str!("../../shaders/sign/encode.wgsl"),
+};
+
+/// Weighted mean of signs with one scale per block.
+pub const SIGN_AVERAGE: Shader = Shader {
+    path: "sign/average",
+    gradient: false,
+    fragments: &["fixed", "scale", "product"],
+    body: include_str!("../../shaders/sign/average.wgsl"),
+};
+
 /// Every kernel.
-pub const SHADERS: &[Shader] = &[LOCO_ENCODE, LOCO_AVERAGE, BLOCK_ENCODE, BLOCK_AVERAGE, LOCO_BLOCK_ENCODE];
+pub const SHADERS: &[Shader] = &[
+    LOCO_ENCODE,
+    LOCO_AVERAGE,
+    BLOCK_ENCODE,
+    BLOCK_AVERAGE,
+    LOCO_BLOCK_ENCODE,
+    EF21_ENCODE,
+    EF21_AVERAGE,
+    SIGN_ENCODE,
+    SIGN_AVERAGE,
+];
 
 /// Every fragment by stem: `shaders/lib/<stem>.wgsl`, all of whose names start with the stem.
 pub const FRAGMENTS: &[(&str, &str)] = &[
@@ -68,7 +110,10 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("float", include_str!("../../shaders/lib/float.wgsl")),
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),
+    ("ratio", include_str!("../../shaders/lib/ratio.wgsl")),
     ("scale", include_str!("../../shaders/lib/scale.wgsl")),
+    ("signs", include_str!("../../shaders/lib/signs.wgsl")),
+    ("track", include_str!("../../shaders/lib/track.wgsl")),
 ];
 
 /// How a gradient of `input` is read: `shaders/input/<name>.wgsl`.

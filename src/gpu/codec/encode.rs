@@ -222,6 +222,9 @@ impl Encode {
             let mut head = [0; 2 + WORDS];
             head[..2].copy_from_slice(&[span.units(), grid.columns]);
             head[2..].copy_from_slice(&method.words);
+            if method.counts_elements {
+                head[2] = u32::try_from(span.elements.len()).unwrap_or(u32::MAX);
+            }
             let bytes = gradient.slice(span.elements.clone()).as_bytes();
             let padded = span.units.len() * unit.elements * gradient.input().bytes();
             // An upload buffer holds the last step's gradient: the padding of a short unit must be zero again.
