@@ -143,6 +143,10 @@ fn averages(codec: &Codec, elements: usize, means: &mut Means) -> Result<(), Str
         if ranks == 5 {
             weights = vec![1, 0, 2, 1, 3];
         }
+        if ranks == 2 {
+            // 41 times the f32 nearest to 1/41 is not 1: a lone rank shows that its share is.
+            weights = vec![41, 0];
+        }
         means.compare(codec, &packets, &weights)
     })
 }
