@@ -204,17 +204,7 @@ impl Codec {
     /// Those of [`Self::average`].
     pub fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
         self.validate()?;
-        let total = AverageError::check(packets, weights, elements, self.packet_words(elements))?;
-        match self {
-            // Every word is one that an encoder may write.
-            Self::F32
-            | Self::Loco(_)
-            | Self::LocoBlock(_)
-            | Self::Block8(_)
-            | Self::Block4(_)
-            | Self::Ef21(_)
-            | Self::Sign(_) => Ok(total),
-        }
+        self.method().check(packets, weights, elements)
     }
 
     /// The weighted mean of one packet per rank, in rank order, into `mean`.

@@ -54,6 +54,10 @@ pub(crate) fn narrow(gpu: &Gpu) -> Limits {
 pub(crate) fn codecs() -> Vec<Codec> {
     let mut codecs = Vec::new();
     codecs.extend(configs().into_iter().map(Codec::Loco));
+    codecs.extend(
+        ["ef21", "ef21:momentum_log2=3", "sign:block=64,reset_every=3"]
+            .map(|text| text.parse::<Codec>().unwrap()),
+    );
     codecs
 }
 
