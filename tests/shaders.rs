@@ -13,16 +13,17 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
+    type Mean<C> = fn(&C, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError>;
+    type StateMean<C> = fn(&C, &[&[u32]], &[u32], &mut [u32], &mut [f32]) -> Result<(), AverageError>;
     use gradwire::codec::{AverageError, Gradient, Stats, Step, block, ef21, loco, loco_block, sign};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
     let _: fn(&block::Format, Gradient, &mut [u32]) -> Stats = block::encode;
-    let _: fn(&block::Format, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError> = block::average;
+    let _: Mean<block::Format> = block::average;
     let _: fn(&ef21::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = ef21::encode;
-    let _: fn(&ef21::Config, &[&[u32]], &[u32], &mut [u32], &mut [f32]) -> Result<(), AverageError> =
-        ef21::average;
+    let _: StateMean<ef21::Config> = ef21::average;
     let _: fn(&sign::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = sign::encode;
-    let _: fn(&sign::Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError> = sign::average;
+    let _: Mean<sign::Config> = sign::average;
     let _: fn(&loco_block::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = loco_block::encode;
     vec![
         ("loco/encode", "codec::loco::encode"),

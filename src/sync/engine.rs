@@ -72,7 +72,7 @@ impl Engine {
             _ => Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] },
         };
         let received = vec![Vec::new(); layout.world_size()];
-        let follows = codec.mean_state_words(layout.world_size(), shard) > 0;
+        let follows = mean_words > 0;
         Ok(Self { place, follows, words: vec![0; codec.packet_words(n)], received })
     }
 
