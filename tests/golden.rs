@@ -31,10 +31,13 @@ fn every_variant_gives_the_golden_bits() {
 }
 
 /// Every file of vectors, by codec.
-const FILES: [(CodecId, &str); 3] = [
+const FILES: [(CodecId, &str); 6] = [
     (CodecId::Loco, TEXT),
     (CodecId::Ef21, include_str!("golden/ef21.json")),
     (CodecId::Sign, include_str!("golden/sign.json")),
+    (CodecId::LocoBlock, include_str!("golden/loco_block.json")),
+    (CodecId::Block8, include_str!("golden/block8.json")),
+    (CodecId::Block4, include_str!("golden/block4.json")),
 ];
 
 #[test]

@@ -12,7 +12,7 @@ struct Params {
     bits: u32, // 2, 4 or 8
     block: u32, // elements, a multiple of 8
     base_log2: i32,
-    step: u32, // of the divisor, see scale_nearest
+    step: u32, // of the divisor, see scale_choose
     exponent: u32,
 }
 

@@ -14,9 +14,10 @@ fn blocks_offset(block: u32) -> i32 {
     return scale_offset(atomicLoad(&blocks_top[block]), params.base_log2);
 }
 
-// The scale byte, once the largest magnitude is known.
+// The scale byte, once the largest magnitude is known. Eight bits take the next scale above, fewer the nearest.
 fn blocks_byte(block: u32) -> u32 {
-    return scale_byte(atomicLoad(&blocks_largest[block]), params.step, params.exponent, blocks_offset(block));
+    let half = select(1u, 0u, params.bits == 8u);
+    return scale_byte(atomicLoad(&blocks_largest[block]), params.step, params.exponent, half, blocks_offset(block));
 }
 
 // The code nearest to a quotient.

@@ -1,7 +1,7 @@
 // scale: one byte of scale for a block, (4 + byte % 4) * 2^(byte / 4 + base_log2), and block floating point around it.
 // CPU twin: codec::scale, where the bounds are proved. Needs fragment: fixed. An index is 4 * e + m of a scale in units.
 
-const scale_byte_step: u32 = 255u << 20u; // threshold and exponent of absmax / 127.5, for residuals
+const scale_byte_step: u32 = 1u << 28u; // threshold and exponent of absmax over 128, for residuals
 const scale_byte_exponent: u32 = 22u;
 
 // Biased exponents; 0 for zero, subnormals, NaN and infinity.
@@ -48,17 +48,18 @@ fn scale_residual4(residual: vec4<i32>, byte: u32, base_log2: i32, top: u32) -> 
     return select(fixed_round_shift(value, vec4<u32>(shift)), vec4<i32>(0), byte == 0u);
 }
 
-// The index of the scale nearest to magnitude (at least 1) over a divisor, which is its `step` and `exponent`.
-fn scale_nearest(magnitude: u32, step: u32, exponent: u32) -> i32 {
+// The index of the scale of magnitude (at least 1) over a divisor, which is its `step` and `exponent`: the nearest if
+// `half` is 1, the next above if it is 0.
+fn scale_choose(magnitude: u32, step: u32, exponent: u32, half: u32) -> i32 {
     let zeros = countLeadingZeros(magnitude);
-    let thresholds = vec4<u32>(step) * vec4<u32>(9u, 11u, 13u, 15u);
+    let thresholds = vec4<u32>(step) * (vec4<u32>(8u, 10u, 12u, 14u) + vec4<u32>(half));
     let passed = select(vec4<i32>(0), vec4<i32>(1), vec4<u32>(magnitude << zeros) >= thresholds);
     return max(4 * (i32(exponent) - i32(zeros)) + passed.x + passed.y + passed.z + passed.w, 0);
 }
 
 // The scale byte of a block with this largest magnitude: 0 below the smallest scale, 255 above the largest.
-fn scale_byte(absmax: u32, step: u32, exponent: u32, offset: i32) -> u32 {
-    let byte = clamp(scale_nearest(max(absmax, 1u), step, exponent) + offset, 0, 255);
+fn scale_byte(absmax: u32, step: u32, exponent: u32, half: u32, offset: i32) -> u32 {
+    let byte = clamp(scale_choose(max(absmax, 1u), step, exponent, half) + offset, 0, 255);
     return select(u32(byte), 0u, absmax == 0u);
 }
 

@@ -13,7 +13,7 @@ struct Params {
     bits: u32, // 2, 4 or 8
     block: u32, // elements, a multiple of 8
     base_log2: i32,
-    step: u32, // of the divisor, see scale_nearest
+    step: u32, // of the divisor, see scale_choose
     exponent: u32,
     decay: u32, // weight of the old residual in 1/256, 0..=255
     keep: u32, // all ones, or zero on a reset step
@@ -69,7 +69,7 @@ fn quantize(unit: Unit, index: u32) -> Four {
 
 fn kept_byte(block: u32) -> u32 {
     let absmax = atomicLoad(&largest_kept[block]);
-    return scale_byte(absmax, scale_byte_step, scale_byte_exponent, blocks_offset(block)) & params.keep;
+    return scale_byte(absmax, scale_byte_step, scale_byte_exponent, 0u, blocks_offset(block)) & params.keep;
 }
 
 @compute @workgroup_size(256)

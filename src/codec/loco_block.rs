@@ -8,11 +8,14 @@
 //! code, scale                                          as in block, from absmax(h)
 //! lost     = h - code * scale                          exact
 //! kept     = decay * residual + (256 - decay) * lost   in units / 256, exact, below 2^30
-//! residual = reset step ? 0 : round_half_even(kept / s), s = the nearest (4 + m) * 2^e to absmax(kept) / 127.5
+//! residual = reset step ? 0 : round_half_even(kept / s), s = the next (4 + m) * 2^e above absmax(kept) / 128
 //! ```
 //!
 //! The residual is one signed byte per element and one scale byte per block, relative to `base_log2 - 8`. Non-finite
 //! elements send code 0, clear their residual, are counted and move neither scale.
+//!
+//! With `b = decay / 256`, `g - sent = lost - residual = (residual' - residual) / (1 - b)`: whatever was not sent in any number
+//! of steps is the last residual over `1 - b`, but for what the bytes round away, half a step of theirs each time.
 //!
 //! # Wire layout
 //!
@@ -43,8 +46,12 @@ pub struct Config {
     pub block: u16,
     /// Base exponent of the scales, see [`Format::base_log2`]. Range -80..=55, default -50.
     pub base_log2: i8,
-    /// Weight of the OLD residual in the running average, in 1/256; the new error gets the rest. Range 0..=255, default 0,
-    /// which is classic error feedback.
+    /// Weight of the OLD residual in the running average, in 1/256; the new error gets the rest. Range 0..=255, default 128;
+    /// 0 is classic error feedback.
+    ///
+    /// 128 and not the 205 of `loco`: over 500 steps on heavy-tailed means with noise of their size, the mean of what was
+    /// sent is off by 0.06 % of the gradient's with 0, by 0.09 % with 128 and by 0.25 % with 205, and the squared error of a
+    /// step is 4.0, 3.3 and 3.1 % of the norm. The residual follows its own largest element, so that no decay silences it.
     pub decay: u8,
     /// Every how many steps the residual is zeroed instead of updated; `None` is never. Default 512.
     pub reset_every: Option<NonZeroU32>,
@@ -56,7 +63,7 @@ impl Default for Config {
             bits: Bits::Four,
             block: 64,
             base_log2: scale::BASE_LOG2_DEFAULT,
-            decay: 0,
+            decay: 128,
             reset_every: NonZeroU32::new(512),
         }
     }
@@ -158,7 +165,7 @@ impl Block<'_> {
 /// Stores `kept` as bytes with a scale of their own, which is returned; with 0 nothing is stored.
 fn keep(offset: i32, kept: &[i32], residuals: &mut [i8]) -> u8 {
     let absmax = kept.iter().fold(0, |most, kept| most.max(kept.unsigned_abs()));
-    let byte = if absmax == 0 { 0 } else { scale::to_byte(scale::nearest(absmax, Divisor::BITS_8), offset) };
+    let byte = if absmax == 0 { 0 } else { scale::to_byte(scale::choose(absmax, Divisor::BITS_8), offset) };
     if byte == 0 {
         return 0;
     }

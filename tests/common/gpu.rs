@@ -12,7 +12,7 @@ use std::io::Write;
 mod random;
 
 use gradwire::codec::loco::{Config, Variant, variants};
-use gradwire::codec::{AverageError, Codec, Gradient, Input, Stats, Step};
+use gradwire::codec::{AverageError, Codec, CodecId, Gradient, Input, Stats, Step, loco_block};
 use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError, Limits, adapters};
 use half::{bf16, f16};
 pub(crate) use random::Random;
@@ -58,6 +58,13 @@ pub(crate) fn codecs() -> Vec<Codec> {
         ["ef21", "ef21:momentum_log2=3", "sign:block=64,reset_every=3"]
             .map(|text| text.parse::<Codec>().unwrap()),
     );
+    codecs.extend([
+        Codec::LocoBlock(loco_block::Config::default()),
+        "loco-block:bits=2,block=40,base_log2=-30,decay=205,reset_every=2".parse().unwrap(),
+        "loco-block:bits=8,block=136,base_log2=0,decay=0,reset_every=0".parse().unwrap(),
+        Codec::new(CodecId::Block8),
+        Codec::new(CodecId::Block4),
+    ]);
     codecs
 }
 
