@@ -28,7 +28,7 @@ fn codecs() -> Vec<Codec> {
         Codec::Block4(block::Config { block: 72, base_log2: -30 }),
     ];
     for bits in [Bits::Two, Bits::Four, Bits::Eight] {
-        codecs.extend([loco(bits, 64, -50, 0), loco(bits, 40, -30, 205), loco(bits, 1024, -80, 64)]);
+        codecs.extend([loco(bits, 64, -50, 0), loco(bits, 40, -30, 205), loco(bits, 1024, -45, 64)]);
     }
     codecs
 }
