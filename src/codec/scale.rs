@@ -60,7 +60,7 @@ impl Divisor {
     /// The scale nearest to `absmax / 7.5`, for codes -8..=7.
     pub const BITS_4: Self = Self { factor: 15, log2: -1, half: 1 };
     /// The next scale above `absmax / 128`, for codes -128..=127 and for residuals. The nearest would clip the largest
-    /// element by up to an eighth, which is 16 steps: six times the squared error on Gaussian data.
+    /// element by up to an eighth, which is 16 steps: 5.6 times the squared error on Gaussian data.
     pub const BITS_8: Self = Self { factor: 1, log2: 7, half: 0 };
 
     /// Where the first threshold has its leading one at bit 31.
