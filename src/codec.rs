@@ -14,12 +14,18 @@
 //! | `intsgd` | 8 bits per element | none | [`intsgd`] |
 //! | `loco` | 4 bits per element | one signed byte per element | [`loco`] |
 //! | `topk` | 10.5 bits per element sent, of which 64 in 4096 are | f32 or one signed byte per element | [`topk`] |
+//! | `loco-block` | 2, 4 or 8 bits per element and a byte per block | a signed byte per element, a byte per block | [`loco_block`] |
+//! | `block8`, `block4` | 8 or 4 bits per element and a byte per block | none | [`block`] |
+//! | `ef21` | 4 bits per element and a byte per block | one or three f32 per element, one per rank for the owner | [`ef21`] |
+//! | `sign` | 1 bit per element, a byte per block | one signed byte per element, a byte per block | [`sign`] |
 
 mod any;
 pub mod bits;
+pub mod block;
 pub mod cast;
 pub mod convert;
 pub mod ef;
+pub mod ef21;
 pub mod elias_fano;
 mod error;
 pub mod fixed;
@@ -29,8 +35,11 @@ mod gradient;
 mod id;
 pub mod intsgd;
 pub mod loco;
+pub mod loco_block;
 pub mod mean;
 mod method;
+pub mod scale;
+pub mod sign;
 mod step;
 pub mod topk;
 

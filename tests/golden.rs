@@ -31,13 +31,18 @@ fn every_variant_gives_the_golden_bits() {
 }
 
 /// Every file of vectors, by codec.
-const FILES: [(CodecId, &str); 8] = [
+const FILES: [(CodecId, &str); 13] = [
     (CodecId::F32, include_str!("golden/f32.json")),
     (CodecId::Loco, TEXT),
     (CodecId::F16, include_str!("golden/f16.json")),
     (CodecId::Bf16, include_str!("golden/bf16.json")),
     (CodecId::Fp8, include_str!("golden/fp8.json")),
     (CodecId::Ef, include_str!("golden/ef.json")),
+    (CodecId::LocoBlock, include_str!("golden/loco_block.json")),
+    (CodecId::Block8, include_str!("golden/block8.json")),
+    (CodecId::Block4, include_str!("golden/block4.json")),
+    (CodecId::Ef21, include_str!("golden/ef21.json")),
+    (CodecId::Sign, include_str!("golden/sign.json")),
     (CodecId::TopK, include_str!("golden/topk.json")),
     (CodecId::IntSgd, include_str!("golden/intsgd.json")),
 ];

@@ -15,10 +15,14 @@ use naga::{AddressSpace, Module, TypeInner, valid};
 /// An average of packets without state.
 type Mean<Config> = fn(&Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError>;
 
+/// An average that keeps a state.
+type StateMean<Config> = fn(&Config, &[&[u32]], &[u32], &mut [u32], &mut [f32]) -> Result<(), AverageError>;
+
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
     use gradwire::codec::cast::{self, Half};
-    use gradwire::codec::{Gradient, Stats, Step, fp8, intsgd, loco, topk};
+    use gradwire::codec::{Gradient, Stats, Step};
+    use gradwire::codec::{block, ef21, fp8, intsgd, loco, loco_block, sign, topk};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
     let _: fn(Gradient, &mut [u32]) -> Stats = cast::encode_f32;
@@ -31,6 +35,13 @@ fn twins() -> Vec<(&'static str, &'static str)> {
     let _: Mean<intsgd::Config> = intsgd::average;
     let _: fn(&topk::Config, Gradient, &mut [u32], &mut [u32]) -> Stats = topk::encode;
     let _: Mean<topk::Config> = topk::average;
+    let _: fn(&block::Format, Gradient, &mut [u32]) -> Stats = block::encode;
+    let _: Mean<block::Format> = block::average;
+    let _: fn(&loco_block::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = loco_block::encode;
+    let _: fn(&ef21::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = ef21::encode;
+    let _: StateMean<ef21::Config> = ef21::average;
+    let _: fn(&sign::Config, Step, Gradient, &mut [u32], &mut [u32]) -> Stats = sign::encode;
+    let _: Mean<sign::Config> = sign::average;
     vec![
         ("loco/encode", "codec::loco::encode"),
         ("loco/average", "codec::loco::average"),
@@ -44,6 +55,13 @@ fn twins() -> Vec<(&'static str, &'static str)> {
         ("intsgd/average", "codec::intsgd::average"),
         ("topk/encode", "codec::topk::encode"),
         ("topk/average", "codec::topk::average"),
+        ("block/encode", "codec::block::encode"),
+        ("block/average", "codec::block::average"),
+        ("loco_block/encode", "codec::loco_block::encode"),
+        ("ef21/encode", "codec::ef21::encode"),
+        ("ef21/average", "codec::ef21::average"),
+        ("sign/encode", "codec::sign::encode"),
+        ("sign/average", "codec::sign::average"),
     ]
 }
 

@@ -30,3 +30,14 @@ fn product_bits(value: i32, scale: u32) -> u32 {
     let bits = ((exponent << 23u) + rounded) | (u32(value) & 0x80000000u);
     return select(bits, 0u, value == 0);
 }
+
+// f32 bits of f32(value) * scale, for any |value| < 2^31: first rounded to 24 bits, ties to even, as a conversion does.
+fn product_wide_bits(value: i32, scale: u32) -> u32 {
+    let magnitude = u32(abs(value));
+    let shift = 8u - min(countLeadingZeros(magnitude), 8u);
+    let odd = (magnitude >> shift) & min(shift, 1u);
+    let rounded = (magnitude + (((1u << shift) - 1u) >> 1u) + odd) >> shift;
+    let carry = rounded >> 24u; // rounded up to 2^24
+    let narrow = i32(rounded >> carry);
+    return product_bits(select(narrow, -narrow, value < 0), scale + ((shift + carry) << 23u));
+}

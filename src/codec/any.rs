@@ -5,7 +5,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::cast::{F32, Half};
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, ef, fp8, intsgd, loco, topk};
+use super::{
+    AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, block, ef, ef21, fp8, intsgd, loco,
+    loco_block, sign, topk,
+};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -52,6 +55,16 @@ pub enum Codec {
     Ef(ef::Config),
     /// Signed bytes with one scale.
     IntSgd(intsgd::Config),
+    /// LoCo with one scale per block; 2, 4 or 8 bits.
+    LocoBlock(loco_block::Config),
+    /// One scale per block, 8 bits.
+    Block8(block::Block8),
+    /// One scale per block, 4 bits.
+    Block4(block::Block4),
+    /// What changed, in 4 bits with one scale per block.
+    Ef21(ef21::Config),
+    /// One bit per element and a scale per block.
+    Sign(sign::Config),
 }
 
 impl Codec {
@@ -67,6 +80,11 @@ impl Codec {
             CodecId::Fp8 => Self::Fp8(fp8::Config::default()),
             CodecId::Ef => Self::Ef(ef::Config::default()),
             CodecId::IntSgd => Self::IntSgd(intsgd::Config::default()),
+            CodecId::LocoBlock => Self::LocoBlock(loco_block::Config::default()),
+            CodecId::Block8 => Self::Block8(block::Config::default()),
+            CodecId::Block4 => Self::Block4(block::Config::default()),
+            CodecId::Ef21 => Self::Ef21(ef21::Config::default()),
+            CodecId::Sign => Self::Sign(sign::Config::default()),
         }
     }
 
@@ -80,6 +98,11 @@ impl Codec {
             Self::Fp8(config) => config,
             Self::Ef(config) => config,
             Self::IntSgd(config) => config,
+            Self::LocoBlock(config) => config,
+            Self::Block8(config) => config,
+            Self::Block4(config) => config,
+            Self::Ef21(config) => config,
+            Self::Sign(config) => config,
         }
     }
 
@@ -91,6 +114,11 @@ impl Codec {
             Self::Fp8(config) => Some(config),
             Self::Ef(config) => Some(config),
             Self::IntSgd(config) => Some(config),
+            Self::LocoBlock(config) => Some(config),
+            Self::Block8(config) => Some(config),
+            Self::Block4(config) => Some(config),
+            Self::Ef21(config) => Some(config),
+            Self::Sign(config) => Some(config),
         }
     }
 

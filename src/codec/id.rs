@@ -23,12 +23,35 @@ pub enum CodecId {
     Ef = 6,
     /// [`intsgd`](super::intsgd): signed bytes with one scale.
     IntSgd = 13,
+    /// [`loco_block`](super::loco_block): LoCo with one scale per block.
+    LocoBlock = 7,
+    /// [`block`](super::block): 8-bit codes with one scale per block.
+    Block8 = 8,
+    /// [`block`](super::block): 4-bit codes with one scale per block.
+    Block4 = 9,
+    /// [`ef21`](super::ef21): 4-bit codes of what changed, tracked on both ends.
+    Ef21 = 10,
+    /// [`sign`](super::sign): 1 bit and a scale per block, with 8-bit error feedback.
+    Sign = 11,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 8] =
-        [Self::F32, Self::Loco, Self::F16, Self::Bf16, Self::Fp8, Self::Ef, Self::TopK, Self::IntSgd];
+    pub const ALL: [Self; 13] = [
+        Self::F32,
+        Self::Loco,
+        Self::F16,
+        Self::Bf16,
+        Self::Fp8,
+        Self::Ef,
+        Self::LocoBlock,
+        Self::Block8,
+        Self::Block4,
+        Self::Ef21,
+        Self::Sign,
+        Self::TopK,
+        Self::IntSgd,
+    ];
 
     /// The name in commands and reports.
     #[must_use]
@@ -42,6 +65,11 @@ impl CodecId {
             Self::Fp8 => "fp8",
             Self::Ef => "ef",
             Self::IntSgd => "intsgd",
+            Self::LocoBlock => "loco-block",
+            Self::Block8 => "block8",
+            Self::Block4 => "block4",
+            Self::Ef21 => "ef21",
+            Self::Sign => "sign",
         }
     }
 }

@@ -4,12 +4,13 @@
 //! `ranks`, `elements`. What the functions here give stands behind.
 
 use super::source::{self, Shader};
+use crate::codec::block::Format;
 use crate::codec::cast::Half;
-use crate::codec::convert::Format;
+use crate::codec::convert;
 use crate::codec::fixed::{FRACTION_BITS, mean_scale};
 use crate::codec::mean::reciprocal;
 use crate::codec::topk::{Mean, Residual};
-use crate::codec::{Codec, Step, fp8, loco};
+use crate::codec::{Codec, Step, fp8, loco, scale};
 
 /// Most words of `Params` that a codec has of its own.
 pub(crate) const WORDS: usize = 12;
@@ -66,6 +67,24 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
             Method::new(source::INTSGD_ENCODE, 256, [point.cast_unsigned()])
         }
         Codec::Loco(config) => encode_loco(config, step),
+        Codec::LocoBlock(config) => {
+            let [bits, block, base_log2, step_up, exponent] = block_words(&config.format());
+            let keep = if config.is_reset(step) { 0 } else { u32::MAX };
+            let own = [bits, block, base_log2, step_up, exponent, config.decay.into(), keep];
+            Method::new(source::LOCO_BLOCK_ENCODE, 16, own)
+        }
+        Codec::Block8(config) => block_encode(&config.format()),
+        Codec::Block4(config) => block_encode(&config.format()),
+        Codec::Ef21(config) => {
+            let [bits, block, base_log2, step_up, exponent] = block_words(&config.format());
+            let own = [bits, block, base_log2, step_up, exponent, config.eta().map_or(0, f32::to_bits)];
+            Method::new(source::EF21_ENCODE, 16, own)
+        }
+        Codec::Sign(config) => {
+            let base_log2 = i32::from(config.base_log2).cast_unsigned();
+            let own = [0, config.block.into(), base_log2, u32::from(!codec.is_reset(step))];
+            Method { counts_elements: true, ..Method::new(source::SIGN_ENCODE, 8, own) }
+        }
     };
     Some(method)
 }
@@ -96,6 +115,19 @@ pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
         Codec::IntSgd(config) => {
             Method::new(source::INTSGD_AVERAGE, 256, [mean_scale(config.scale_log2, total).to_bits()])
         }
+        Codec::LocoBlock(config) => block_average(&config.format(), total),
+        Codec::Block8(config) => block_average(&config.format(), total),
+        Codec::Block4(config) => block_average(&config.format(), total),
+        Codec::Ef21(config) => {
+            let base_log2 = i32::from(config.base_log2).cast_unsigned();
+            let inverse = (1.0 / total as f32).to_bits();
+            Method::new(source::EF21_AVERAGE, 8, [config.block.into(), base_log2, total, inverse])
+        }
+        Codec::Sign(config) => {
+            let headroom = scale::headroom(total, 1);
+            let factor = scale::mean_scale(total, config.base_log2, headroom);
+            Method::new(source::SIGN_AVERAGE, 8, [config.block.into(), headroom, factor])
+        }
         Codec::Loco(config) => average_loco(config.scale_log2, total),
     };
     Some(method)
@@ -122,11 +154,26 @@ fn average_half(half: Half, total: u32) -> Method {
     Method::new(source::CAST_AVERAGE_HALF, 128, [total, reciprocal(total), exponent_bits, digits])
 }
 
-fn bits(format: Format) -> [u32; 2] {
+fn bits(format: convert::Format) -> [u32; 2] {
     [format.exponent_bits, format.mantissa_bits]
 }
 
 /// The f32 exponent field of the largest number.
 fn last(config: &fp8::Config) -> u32 {
     (127 + config.kind.last()).cast_unsigned()
+}
+
+fn block_words(format: &Format) -> [u32; 5] {
+    let [step, exponent] = format.bits.divisor().words();
+    [format.bits.get(), format.block.into(), i32::from(format.base_log2).cast_unsigned(), step, exponent]
+}
+
+fn block_encode(format: &Format) -> Method {
+    Method::new(source::BLOCK_ENCODE, 16, block_words(format))
+}
+
+fn block_average(format: &Format, total: u32) -> Method {
+    let headroom = scale::headroom(total, format.bits.largest_code());
+    let factor = scale::mean_scale(total, format.base_log2, headroom);
+    Method::new(source::BLOCK_AVERAGE, 8, [format.bits.get(), format.block.into(), headroom, factor])
 }

@@ -112,6 +112,62 @@ pub const INTSGD_AVERAGE: Shader = Shader {
     body: include_str!("../../shaders/intsgd/average.wgsl"),
 };
 
+/// Quantizes with one scale per block, and packs.
+pub const BLOCK_ENCODE: Shader = Shader {
+    path: "block/encode",
+    gradient: true,
+    fragments: &["fixed", "scale", "field", "blocks"],
+    body: include_str!("../../shaders/block/encode.wgsl"),
+};
+
+/// Weighted mean of packets with one scale per block.
+pub const BLOCK_AVERAGE: Shader = Shader {
+    path: "block/average",
+    gradient: false,
+    fragments: &["fixed", "scale", "field", "product"],
+    body: include_str!("../../shaders/block/average.wgsl"),
+};
+
+/// Compensates, quantizes with one scale per block, and packs.
+pub const LOCO_BLOCK_ENCODE: Shader = Shader {
+    path: "loco_block/encode",
+    gradient: true,
+    fragments: &["fixed", "byte", "scale", "field", "blocks"],
+    body: include_str!("../../shaders/loco_block/encode.wgsl"),
+};
+
+/// Quantizes what changed with one scale per block, packs, and tracks it.
+pub const EF21_ENCODE: Shader = Shader {
+    path: "ef21/encode",
+    gradient: true,
+    fragments: &["fixed", "scale", "field", "blocks", "float", "track"],
+    body: include_str!("../../shaders/ef21/encode.wgsl"),
+};
+
+/// Tracks packets of what changed, and averages what is tracked.
+pub const EF21_AVERAGE: Shader = Shader {
+    path: "ef21/average",
+    gradient: false,
+    fragments: &["fixed", "scale", "field", "float", "track"],
+    body: include_str!("../../shaders/ef21/average.wgsl"),
+};
+
+/// Compensates, and packs signs with one scale per block.
+pub const SIGN_ENCODE: Shader = Shader {
+    path: "sign/encode",
+    gradient: true,
+    fragments: &["fixed", "scale", "ratio", "field", "byte", "signs"],
+    body: include_str!("../../shaders/sign/encode.wgsl"),
+};
+
+/// Weighted mean of signs with one scale per block.
+pub const SIGN_AVERAGE: Shader = Shader {
+    path: "sign/average",
+    gradient: false,
+    fragments: &["fixed", "scale", "product"],
+    body: include_str!("../../shaders/sign/average.wgsl"),
+};
+
 /// Every kernel.
 pub const SHADERS: &[Shader] = &[
     LOCO_ENCODE,
@@ -126,12 +182,21 @@ pub const SHADERS: &[Shader] = &[
     FP8_AVERAGE,
     INTSGD_ENCODE,
     INTSGD_AVERAGE,
+    BLOCK_ENCODE,
+    BLOCK_AVERAGE,
+    LOCO_BLOCK_ENCODE,
+    EF21_ENCODE,
+    EF21_AVERAGE,
+    SIGN_ENCODE,
+    SIGN_AVERAGE,
 ];
 
 /// Every fragment by stem: `shaders/lib/<stem>.wgsl`, all of whose names start with the stem.
 pub const FRAGMENTS: &[(&str, &str)] = &[
     ("bits", include_str!("../../shaders/lib/bits.wgsl")),
+    ("blocks", include_str!("../../shaders/lib/blocks.wgsl")),
     ("byte", include_str!("../../shaders/lib/byte.wgsl")),
+    ("field", include_str!("../../shaders/lib/field.wgsl")),
     ("fixed", include_str!("../../shaders/lib/fixed.wgsl")),
     ("float", include_str!("../../shaders/lib/float.wgsl")),
     ("level", include_str!("../../shaders/lib/level.wgsl")),
@@ -140,12 +205,16 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
     ("pick", include_str!("../../shaders/lib/pick.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),
+    ("ratio", include_str!("../../shaders/lib/ratio.wgsl")),
     ("residual", include_str!("../../shaders/lib/residual.wgsl")),
+    ("scale", include_str!("../../shaders/lib/scale.wgsl")),
     ("scan", include_str!("../../shaders/lib/scan.wgsl")),
     ("select", include_str!("../../shaders/lib/select.wgsl")),
+    ("signs", include_str!("../../shaders/lib/signs.wgsl")),
     ("sparse", include_str!("../../shaders/lib/sparse.wgsl")),
-    ("total", include_str!("../../shaders/lib/total.wgsl")),
     ("sum", include_str!("../../shaders/lib/sum.wgsl")),
+    ("total", include_str!("../../shaders/lib/total.wgsl")),
+    ("track", include_str!("../../shaders/lib/track.wgsl")),
     ("wide", include_str!("../../shaders/lib/wide.wgsl")),
     ("widen", include_str!("../../shaders/lib/widen.wgsl")),
 ];

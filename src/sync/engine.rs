@@ -27,6 +27,8 @@ pub enum Backend {
 /// Codec state and buffers of one rank, allocated once.
 pub(super) struct Engine {
     place: Place,
+    /// See [`Self::follows_packets`].
+    follows: bool,
     /// Packets of all owners, one behind the other: shards start on a unit, and so on a word.
     words: Vec<u32>,
     /// The received packets of the own shard, by rank.
@@ -70,16 +72,13 @@ impl Engine {
             _ => Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] },
         };
         let received = vec![Vec::new(); layout.world_size()];
-        Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
+        let follows = mean_words > 0;
+        Ok(Self { place, follows, words: vec![0; codec.packet_words(n)], received })
     }
 
     /// Whether the owner of a shard keeps a state that every packet changes.
     pub(super) fn follows_packets(&self) -> bool {
-        match &self.place {
-            Place::Cpu { mean_state, .. } => !mean_state.is_empty(),
-            #[cfg(feature = "gpu")]
-            Place::Gpu { .. } => false,
-        }
+        self.follows
     }
 
     /// Encodes the whole gradient; [`Self::packet`] then gives each owner's words.

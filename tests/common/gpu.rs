@@ -13,7 +13,9 @@ mod random;
 
 use gradwire::codec::fp8::Kind;
 use gradwire::codec::loco::{Config, Variant, variants};
-use gradwire::codec::{AverageError, Codec, Gradient, Input, Stats, Step, ef, fp8, intsgd, topk};
+use gradwire::codec::{
+    AverageError, Codec, CodecId, Gradient, Input, Stats, Step, ef, fp8, intsgd, loco_block, topk,
+};
 use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError, Limits, adapters};
 use half::{bf16, f16};
 pub(crate) use random::Random;
@@ -62,6 +64,17 @@ pub(crate) fn codecs() -> Vec<Codec> {
     }
     codecs.push(Codec::Ef(ef::Config { scale_log2: 3, residual_scale_log2: 2 }));
     codecs.extend([0, 22, -64, 64].map(|scale_log2| Codec::IntSgd(intsgd::Config { scale_log2 })));
+    codecs.extend(
+        ["ef21", "ef21:momentum_log2=3", "sign:block=64,reset_every=3"]
+            .map(|text| text.parse::<Codec>().unwrap()),
+    );
+    codecs.extend([
+        Codec::LocoBlock(loco_block::Config::default()),
+        "loco-block:bits=2,block=40,base_log2=-30,decay=205,reset_every=2".parse().unwrap(),
+        "loco-block:bits=8,block=136,base_log2=0,decay=0,reset_every=0".parse().unwrap(),
+        Codec::new(CodecId::Block8),
+        Codec::new(CodecId::Block4),
+    ]);
     codecs
 }
 
