@@ -290,15 +290,14 @@ impl Encode {
         if self.broken { Err(GpuError::Broken { adapter: self.gpu.info().name.clone() }) } else { Ok(()) }
     }
 
-    /// Runs the kernel of the first part `times` times on what its buffers hold, and waits: for measuring.
+    /// Runs the kernel `times` times on what the buffers of the last call hold, and waits: for measuring.
     ///
-    /// Returns the elements of one run.
-    pub(crate) fn rerun(&mut self, times: u32) -> Result<u64, GpuError> {
-        let Some(part) = self.parts.first() else { return Ok(0) };
+    /// Only for work that is one part: parameters and buffers are those of the last one.
+    pub(crate) fn rerun(&mut self, times: u32) -> Result<(), GpuError> {
+        let [part] = self.parts.as_slice() else { return Ok(()) };
         let method = method(&self.codec, Step::FIRST)?;
         let grid = self.limits.grid(part.span.units(), method.per_workgroup);
-        self.kernel.repeat(&self.gpu, &part.binding, grid, times)?;
-        Ok(part.span.elements.len() as u64)
+        self.kernel.repeat(&self.gpu, &part.binding, grid, times)
     }
 }
 
