@@ -177,11 +177,7 @@ impl Codec {
     /// Those of [`Self::average`].
     pub fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
         self.validate()?;
-        let total = AverageError::check(packets, weights, elements, self.packet_words(elements))?;
-        match self {
-            // Every word is one that an encoder may write.
-            Self::F32 | Self::Loco(_) => Ok(total),
-        }
+        self.method().check(packets, weights, elements)
     }
 
     /// The weighted mean of one packet per rank, in rank order, into `mean`.

@@ -65,6 +65,15 @@ pub trait Method {
     /// See [`Codec::encode`](super::Codec::encode).
     fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats;
 
+    /// See [`Codec::check`](super::Codec::check). A codec whose packets may say what no encoder says looks into them.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
+        AverageError::check(packets, weights, elements, self.packet_words(elements))
+    }
+
     /// See [`Codec::average`](super::Codec::average).
     ///
     /// # Errors
