@@ -5,7 +5,8 @@
 //!
 //! 1. *encode*: compensate and quantize the own gradient, one packet per owner ([`crate::codec`]);
 //! 2. *exchange*: all-to-all, each packet to the owner of its shard;
-//! 3. *average*: the weighted mean of the own shard, weights being the ranks' sample counts;
+//! 3. *average*: the weighted mean of the own shard, weights being the ranks' sample counts
+//!    ([`powersgd`] goes from the gradient to here in rounds of its own);
 //! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
 //! 5. *gather*: all-gather of the parameters as f32.
 //!
@@ -16,14 +17,19 @@
 //! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner.
 //!
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
-//! (N-1)/N * 4n bytes of parameters each way, in two rounds.
+//! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
+//! four rounds to the mean.
 
 mod config;
 mod engine;
 mod error;
+mod exchange;
 pub mod packet;
+mod packets;
+pub mod powersgd;
 mod report;
 pub mod scale;
+pub mod scheme;
 pub mod settings;
 
 use bytes::Bytes;
@@ -33,11 +39,12 @@ pub use config::{Config, NonFinite, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
 pub use report::{Seconds, StepReport};
+pub use scheme::Scheme;
 
-use crate::codec::{AverageError, Codec, Gradient, Step};
+use crate::codec::{AverageError, Gradient, Step};
 use crate::optim;
 use crate::shard::ShardLayout;
-use engine::Engine;
+use exchange::{Exchange, Turn};
 use report::Stopwatch;
 
 /// Collectives of one step, in their order.
@@ -45,16 +52,19 @@ const SETTINGS: Tag = Tag(0);
 const SCALE: Tag = Tag(1);
 const GRADIENT: Tag = Tag(2);
 const REFUSED: Tag = Tag(3);
-const PARAMETERS: Tag = Tag(4);
-const FINISH: Tag = Tag(5);
+/// Behind [`GRADIENT`], which carries the shares of the first factor, the rest of [`powersgd`]'s rounds.
+const FIRST_FACTOR: Tag = Tag(4);
+const SECOND_SHARES: Tag = Tag(5);
+const SECOND_FACTOR: Tag = Tag(6);
+const PARAMETERS: Tag = Tag(7);
+const FINISH: Tag = Tag(8);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
     communicator: Communicator,
     layout: ShardLayout,
-    own: usize,
-    engine: Engine,
-    codec: Codec,
+    scheme: Scheme,
+    exchange: Exchange,
     nonfinite: NonFinite,
     optimizer: optim::State,
     /// Parameters of the own shard, in f32.
@@ -63,13 +73,6 @@ pub struct Synchronizer {
     mean: Vec<f32>,
     /// The step that comes next.
     next: Step,
-    /// False while the scale is still to be agreed on.
-    scaled: bool,
-    /// Whether the scale is agreed on anew before every step.
-    rescales: bool,
-    /// Of the own shard's mean gradient in the step before; `None` in the first step and after one that was not taken,
-    /// on every rank alike.
-    moment: Option<scale::Moment>,
 }
 
 impl Synchronizer {
@@ -87,33 +90,29 @@ impl Synchronizer {
         mut config: Config,
         parameters: &[f32],
     ) -> Result<Self, SyncError> {
-        let scaled = config.scale == Scale::Fixed || config.codec.scale_log2().is_none();
-        if !scaled {
+        if config.scale == Scale::Auto
+            && let Scheme::Codec(codec) = &mut config.scheme
+        {
             // Not compared between ranks, but in every packet for as long as all gradients are zero.
-            config.codec.set_scale_log2(0);
+            codec.set_scale_log2(0);
         }
         let world = communicator.world();
         let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
-            let layout =
-                ShardLayout::new(parameters.len(), world.size() as usize, config.codec.unit().elements);
+            let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.scheme.group());
             let shard = layout.range(world.rank().index());
-            let engine = Engine::new(&config.backend, &config.codec, layout, world.rank().index())?;
-            Ok((layout, shard, engine))
+            let exchange = Exchange::new(&config, layout, world.rank().index())?;
+            Ok((layout, shard, exchange))
         });
         match made {
-            Ok((layout, shard, engine)) => Ok(Self {
-                own: world.rank().index(),
+            Ok((layout, shard, exchange)) => Ok(Self {
                 layout,
-                engine,
-                codec: config.codec,
+                scheme: config.scheme,
+                exchange,
                 nonfinite: config.nonfinite,
                 optimizer: config.optimizer.state(shard.len()),
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
-                scaled,
-                rescales: config.scale == Scale::Auto && config.codec.rescales(),
-                moment: None,
                 communicator,
             }),
             Err(error) => {
@@ -128,7 +127,7 @@ impl Synchronizer {
             return Err(SyncError::Empty);
         }
         config.optimizer.validate()?;
-        config.codec.validate()?;
+        config.scheme.validate()?;
         let world = communicator.world();
         let ours = settings::Settings::new(config, parameters.len());
         let expected = vec![settings::BYTES as u64; world.size() as usize];
@@ -147,7 +146,28 @@ impl Synchronizer {
     /// no rank has had a gradient other than zero.
     #[must_use]
     pub fn scale_log2(&self) -> Option<i8> {
-        self.codec.scale_log2().filter(|_| self.scaled)
+        self.exchange.scale_log2()
+    }
+
+    /// Errors and factors of [`powersgd`], for a checkpoint; `None` for another scheme.
+    #[must_use]
+    pub fn powersgd_state(&self) -> Option<&powersgd::State> {
+        match &self.exchange {
+            Exchange::PowerSgd(powersgd) => Some(powersgd.state()),
+            Exchange::Packets(_) => None,
+        }
+    }
+
+    /// Goes on from the `state` that this rank's [`Self::powersgd_state`] had; nothing happens for another scheme.
+    ///
+    /// # Errors
+    ///
+    /// [`powersgd::StateError`] if it is not one of this configuration and shapes. The state is then as before.
+    pub fn set_powersgd_state(&mut self, state: powersgd::State) -> Result<(), powersgd::StateError> {
+        match &mut self.exchange {
+            Exchange::PowerSgd(powersgd) => powersgd.set_state(state),
+            Exchange::Packets(_) => Ok(()),
+        }
     }
 
     /// One step: exchanges `gradient`, applies the optimizer, and writes the new parameters of all shards,
@@ -199,32 +219,19 @@ impl Synchronizer {
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
-        if !self.scaled || self.rescales {
-            self.agree_on_scale(step, gradient)?;
-            watch.lap(&mut report.seconds.exchange);
-        }
-
-        let outgoing = self.encode(step, gradient, samples)?;
-        watch.lap(&mut report.seconds.encode);
-
-        let expected = vec![outgoing[self.own].len() as u64; outgoing.len()];
-        report.gradient_packet_bytes = self.bytes_to_peers(&outgoing);
-        let operation = Operation { step: step.get(), tag: GRADIENT };
-        let received = self.communicator.all_to_all(operation, outgoing, &expected)?;
-        watch.lap(&mut report.seconds.exchange);
-
-        let headers = self.headers(step, &received)?;
+        let mut turn =
+            Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
+        let headers = self.exchange.offer(&mut turn, gradient, samples)?;
         for (rank, header) in headers.iter().enumerate() {
             report.nonfinite[rank] = header.nonfinite;
             report.saturated[rank] = header.saturated;
         }
         report.scale_log2 = self.scale_log2();
-        report.reset = self.codec.is_reset(step);
+        report.reset = self.scheme.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
-        if report.skipped && self.engine.follows_packets() {
-            // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
-            self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
+        if report.skipped {
+            self.exchange.follow(&weights, &mut self.mean)?;
         }
         if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
@@ -232,9 +239,9 @@ impl Synchronizer {
         }
 
         if !report.skipped {
-            self.engine.average(&self.codec, &received, &weights, &mut self.mean)?;
-            self.moment = self.rescales.then(|| scale::Moment::of((&self.mean).into()));
-            watch.lap(&mut report.seconds.average);
+            let mut turn =
+                Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
+            self.exchange.mean(&mut turn, &weights, &mut self.mean)?;
             self.optimizer.step(learning_rate, &self.mean, &mut self.master);
             watch.lap(&mut report.seconds.optimizer);
             report.parameter_packet_bytes = self.gather(step, parameters)?;
@@ -288,62 +295,6 @@ impl Synchronizer {
         }
     }
 
-    fn agree_on_scale(&mut self, step: Step, gradient: Gradient<'_>) -> Result<(), SyncError> {
-        let mut rms_log2 = self.codec.rms_log2();
-        let own = match self.moment.take() {
-            Some(moment) => {
-                // The mean of N gradients whose noise is independent is sqrt(N) smaller than each: they must still fit.
-                let doublings = self.world().size().next_power_of_two().trailing_zeros();
-                rms_log2 =
-                    rms_log2.saturating_sub_unsigned(u8::try_from(doublings.div_ceil(2)).unwrap_or(16));
-                moment
-            }
-            None => scale::Moment::of(gradient),
-        };
-        let expected = vec![scale::BYTES as u64; self.layout.world_size()];
-        let operation = Operation { step: step.get(), tag: SCALE };
-        let all =
-            self.communicator.all_gather(operation, Bytes::copy_from_slice(&own.encode()), &expected)?;
-        let moments = self.world().ranks().zip(&all).map(|(rank, bytes)| {
-            let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
-            scale::Moment::decode(bytes).map_err(refuse)
-        });
-        let moments: Vec<scale::Moment> = moments.collect::<Result<_, _>>()?;
-        if let Some(agreed) = scale::agree(&moments, rms_log2) {
-            self.codec.set_scale_log2(agreed);
-            self.scaled = true;
-        }
-        Ok(())
-    }
-
-    /// One packet per owner.
-    fn encode(&mut self, step: Step, gradient: Gradient<'_>, samples: u32) -> Result<Vec<Bytes>, SyncError> {
-        let stats = self.engine.encode(&self.codec, step, gradient)?;
-        let packets = self.layout.ranges().map(|range| {
-            let header = packet::Header {
-                codec: self.codec,
-                elements: range.len() as u64,
-                samples,
-                nonfinite: stats.nonfinite,
-                saturated: stats.saturated,
-            };
-            header.packet(self.engine.packet(&self.codec, &range))
-        });
-        Ok(packets.collect())
-    }
-
-    fn headers(&self, step: Step, received: &[Bytes]) -> Result<Vec<packet::Header>, SyncError> {
-        let elements = self.layout.range(self.own).len();
-        let parsed = self.world().ranks().zip(received).map(|(rank, bytes)| {
-            packet::Header::decode(bytes, self.codec, elements).map_err(|source| SyncError::Packet {
-                rank,
-                step: step.get(),
-                source,
-            })
-        });
-        parsed.collect()
-    }
-
     /// Returns the bytes sent.
     fn gather(&mut self, step: Step, parameters: &mut [f32]) -> Result<u64, SyncError> {
         let mut own = vec![0; 4 * self.master.len()];
@@ -359,11 +310,24 @@ impl Synchronizer {
         }
         Ok(sent)
     }
+}
 
-    fn bytes_to_peers(&self, outgoing: &[Bytes]) -> u64 {
-        let all: usize = outgoing.iter().map(Bytes::len).sum();
-        (all - outgoing[self.own].len()) as u64
-    }
+/// The headers of one packet per rank, each of which must be of this form.
+fn headers(step: Step, received: &[Bytes], form: packet::Form) -> Result<Vec<packet::Header>, SyncError> {
+    let parsed = (0..).map(Rank).zip(received).map(|(rank, bytes)| {
+        packet::Header::decode(bytes, form).map_err(|source| SyncError::Packet {
+            rank,
+            step: step.get(),
+            source,
+        })
+    });
+    parsed.collect()
+}
+
+/// Bytes that leave this rank.
+fn bytes_to_peers(outgoing: &[Bytes], own: usize) -> u64 {
+    let all: usize = outgoing.iter().map(Bytes::len).sum();
+    (all - outgoing[own].len()) as u64
 }
 
 /// Tells the other ranks what happened here; an [`SyncError::Exchange`] they have been told by the communicator.

@@ -1,15 +1,16 @@
 //! Synchronised steps over the in-process mesh, against a reference that knows neither shards nor ranks.
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "tests")]
 
+#[path = "common/fleet.rs"]
+mod fleet;
 #[path = "common/random.rs"]
 mod random;
 
-use std::thread;
-
+use fleet::fleet;
 use gradwire::codec::{Codec, Step, loco};
 use gradwire::optim;
 use gradwire::sync::{Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
-use gradwire::transport::{Communicator, Limits, Rank, memory};
+use gradwire::transport::Rank;
 use random::Random;
 
 const SEED: u64 = 0x6772_6164_7769_7265;
@@ -43,20 +44,6 @@ fn config(codec: Codec) -> Config {
 
 fn automatic() -> Config {
     Config { scale: Scale::Auto, ..config(fixed()) }
-}
-
-/// Runs `rank` once per rank, each on a thread with its communicator; results in rank order.
-fn fleet<T: Send>(world_size: u32, rank: impl Fn(u32, Communicator) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let rank = &rank;
-        let threads: Vec<_> = (0..)
-            .zip(memory::mesh(world_size, 0))
-            .map(|(r, mesh)| {
-                scope.spawn(move || rank(r, Communicator::new(Box::new(mesh), Limits::default())))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
 }
 
 /// `steps` steps on every rank; the last parameters' bits and all reports, by rank.
@@ -181,7 +168,8 @@ fn ranks_with_an_automatic_scale_need_not_have_the_same_one_in_their_configurati
         let codec = Codec::Loco(loco::Config { scale_log2, ..loco_config() });
         let mut parameters = initial(9);
         let mut synchronizer =
-            Synchronizer::new(communicator, Config { codec, ..automatic() }, &parameters).unwrap();
+            Synchronizer::new(communicator, Config { scheme: codec.into(), ..automatic() }, &parameters)
+                .unwrap();
         // Zero first: until a scale is agreed on, packets carry one that nobody has chosen.
         [[0.0; 9], [0.5; 9]]
             .map(|gradient| synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap().scale_log2)

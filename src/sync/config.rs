@@ -1,7 +1,7 @@
 //! How to synchronise: what all ranks choose alike, and where each computes.
 
-use super::Backend;
-use crate::codec::Codec;
+use super::powersgd::Shape;
+use super::{Backend, Scheme};
 use crate::optim;
 
 /// Where the scale of a codec comes from that has one for the whole gradient (LoCo); others do not look at it.
@@ -21,7 +21,7 @@ pub enum NonFinite {
     #[default]
     Fail,
     /// No rank takes the step; the report says so, with the counts. What the step's codes stood for is lost: the
-    /// residual has moved on as if they had been used.
+    /// residual has moved on as if they had been used. [`Scheme::PowerSgd`] keeps its error instead.
     Skip,
 }
 
@@ -29,10 +29,12 @@ pub enum NonFinite {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What the gradient travels as.
-    pub codec: Codec,
+    pub scheme: Scheme,
+    /// Where the matrices lie in the flat gradient; only [`Scheme::PowerSgd`] looks at it. Default none.
+    pub shapes: Vec<Shape>,
     /// Where the codec's scale comes from. Default [`Scale::Auto`].
     pub scale: Scale,
-    /// What computes the codec on this rank.
+    /// What computes the codec on this rank. [`Scheme::PowerSgd`] runs on the CPU.
     pub backend: Backend,
     /// What turns the mean gradient into parameters.
     pub optimizer: optim::Config,
@@ -44,7 +46,14 @@ impl Config {
     /// An automatic scale, the codec on the CPU, and an error for a gradient that is not finite. Written as `Config { backend,
     /// ..Config::new(codec, optimizer) }`, a caller's code outlives new fields.
     #[must_use]
-    pub fn new(codec: Codec, optimizer: optim::Config) -> Self {
-        Self { codec, scale: Scale::Auto, backend: Backend::Cpu, optimizer, nonfinite: NonFinite::default() }
+    pub fn new(scheme: impl Into<Scheme>, optimizer: optim::Config) -> Self {
+        Self {
+            scheme: scheme.into(),
+            shapes: Vec::new(),
+            scale: Scale::Auto,
+            backend: Backend::Cpu,
+            optimizer,
+            nonfinite: NonFinite::default(),
+        }
     }
 }

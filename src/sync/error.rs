@@ -3,6 +3,7 @@
 use gradwire_transport::{ExchangeError, Rank};
 
 use super::packet::PacketError;
+use super::powersgd::{self, ShapeError};
 use crate::codec::{self, AverageError};
 use crate::optim;
 
@@ -67,6 +68,12 @@ pub enum SyncError {
     /// The caller's codec parameters are out of range.
     #[error(transparent)]
     Codec(#[from] codec::ConfigError),
+    /// The caller's parameters of PowerSGD are out of range.
+    #[error(transparent)]
+    PowerSgd(#[from] powersgd::ConfigError),
+    /// The caller's tensor shapes do not fit the parameters.
+    #[error(transparent)]
+    Shapes(#[from] ShapeError),
     /// The caller's optimizer parameters are out of range.
     #[error(transparent)]
     Optimizer(#[from] optim::ConfigError),

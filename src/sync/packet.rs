@@ -1,14 +1,14 @@
-//! What one rank sends to the owner of a shard: a header, then the codec's words.
+//! What one rank sends to the owner of a shard: a header, then the words of a codec, or of a collective of its own.
 //!
 //! **Wire layout**, little-endian:
 //!
 //! | bytes | field | |
 //! |---|---|---|
-//! | 0 | codec | [`CodecId`] |
+//! | 0 | codec | [`SchemeId`] |
 //! | 1 | scale_log2 | of a codec with one scale for the whole gradient; else 0 |
 //! | 2..4 | reserved | 0 |
 //! | 4..8 | samples | weight of the sender's gradient |
-//! | 8..16 | elements | of this shard, without padding |
+//! | 8..16 | elements | of this shard, without padding; for [`super::powersgd`] the words that follow |
 //! | 16..24 | nonfinite | elements of the sender's WHOLE gradient that are not finite |
 //! | 24..32 | saturated | codes of the sender's WHOLE gradient that were clamped |
 //! | 32.. | words | `u32` each |
@@ -18,18 +18,30 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Codec, CodecId, UnknownCodec};
+use super::scheme::{SchemeId, UnknownScheme};
+use crate::codec::{Codec, Stats};
 
 /// Bytes before the words.
 pub const HEADER_BYTES: usize = 32;
 
+/// What a packet must be: the same for sender and receiver, who compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// The codec.
+    pub codec: SchemeId,
+    /// Its scale, if it has one for the whole gradient; else 0.
+    pub scale_log2: i8,
+    /// Elements that the words stand for.
+    pub elements: u64,
+    /// `u32` words behind the header.
+    pub words: usize,
+}
+
 /// What a packet says about its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The sender's codec.
-    pub codec: Codec,
-    /// Elements of the shard.
-    pub elements: u64,
+    /// Codec, scale and lengths.
+    pub form: Form,
     /// Weight of the sender's gradient.
     pub samples: u32,
     /// Elements of the sender's whole gradient that are not finite.
@@ -52,14 +64,14 @@ pub enum PacketError {
     },
     /// A codec that this build does not know.
     #[error(transparent)]
-    Unknown(#[from] UnknownCodec),
+    Unknown(#[from] UnknownScheme),
     /// A codec that this rank does not use.
     #[error("packet of codec {theirs}, ours is {ours}")]
     Codec {
         /// The sender's.
-        theirs: CodecId,
+        theirs: SchemeId,
         /// This rank's.
-        ours: CodecId,
+        ours: SchemeId,
     },
     /// Codes of another scale.
     #[error("packet of scale 2^{theirs}, ours is 2^{ours}")]
@@ -83,6 +95,16 @@ pub enum PacketError {
         /// What was there.
         found: u16,
     },
+    /// An f32 that no rank with a finite gradient sends (see [`super::powersgd`]).
+    #[error("word {index} is {found:e}, must be a number of at most {limit:e} in magnitude")]
+    Magnitude {
+        /// Which word behind the header.
+        index: usize,
+        /// What was there.
+        found: f32,
+        /// The largest magnitude that is taken.
+        limit: f32,
+    },
     /// A moment that no gradient has (see [`super::scale`]).
     #[error("a sum of squares of {found}, must be finite and not negative")]
     Moment {
@@ -91,68 +113,77 @@ pub enum PacketError {
     },
 }
 
-/// Bytes of the packet for a shard of `elements`.
-#[must_use]
-pub fn bytes(codec: &Codec, elements: usize) -> usize {
-    HEADER_BYTES + 4 * codec.packet_words(elements)
+impl Form {
+    /// Of `codec`'s packet for a shard of `elements`.
+    #[must_use]
+    pub fn of(codec: &Codec, elements: usize) -> Self {
+        Self {
+            codec: codec.id().into(),
+            scale_log2: codec.scale_log2().unwrap_or(0),
+            elements: elements as u64,
+            words: codec.packet_words(elements),
+        }
+    }
+
+    /// Bytes of the packet, header included.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        HEADER_BYTES + 4 * self.words
+    }
+
+    /// With what one rank has to say.
+    #[must_use]
+    pub const fn header(self, samples: u32, stats: Stats) -> Header {
+        Header { form: self, samples, nonfinite: stats.nonfinite, saturated: stats.saturated }
+    }
 }
 
 impl Header {
-    /// Header and `words` as they travel.
+    /// Header and `words`, as many as the form says, as they travel.
     #[must_use]
     pub fn packet(&self, words: &[u32]) -> Bytes {
+        debug_assert_eq!(words.len(), self.form.words, "words of a packet");
         let mut out = vec![0; HEADER_BYTES + 4 * words.len()];
         let (head, body) = out.split_at_mut(HEADER_BYTES);
-        head[0] = self.codec.id().into();
-        head[1] = scale(&self.codec).cast_unsigned();
+        head[0] = self.form.codec.into();
+        head[1] = self.form.scale_log2.cast_unsigned();
         head[4..8].copy_from_slice(&self.samples.to_le_bytes());
-        head[8..16].copy_from_slice(&self.elements.to_le_bytes());
+        head[8..16].copy_from_slice(&self.form.elements.to_le_bytes());
         head[16..24].copy_from_slice(&self.nonfinite.to_le_bytes());
         head[24..32].copy_from_slice(&self.saturated.to_le_bytes());
         write_words(words.iter().copied(), body);
         out.into()
     }
 
-    /// Reads the header of a packet for this rank's shard of `elements`, encoded with `codec`.
+    /// Reads the header of a packet that must be of the form `ours`.
     ///
     /// # Errors
     ///
     /// Whatever does not fit, with both numbers.
-    pub fn decode(packet: &[u8], codec: Codec, elements: usize) -> Result<Self, PacketError> {
-        let need = bytes(&codec, elements);
+    pub fn decode(packet: &[u8], ours: Form) -> Result<Self, PacketError> {
+        let need = ours.bytes();
         let (Some(head), true) = (packet.first_chunk::<HEADER_BYTES>(), packet.len() == need) else {
             return Err(PacketError::Length { have: packet.len(), need });
         };
-        let theirs = CodecId::try_from(head[0])?;
-        if theirs != codec.id() {
-            return Err(PacketError::Codec { theirs, ours: codec.id() });
+        let theirs = SchemeId::try_from(head[0])?;
+        if theirs != ours.codec {
+            return Err(PacketError::Codec { theirs, ours: ours.codec });
         }
         let theirs = i8::from_le_bytes([head[1]]);
-        let ours = scale(&codec);
-        if theirs != ours {
-            return Err(PacketError::Scale { theirs, ours });
+        if theirs != ours.scale_log2 {
+            return Err(PacketError::Scale { theirs, ours: ours.scale_log2 });
         }
         let found = u16::from_le_bytes([head[2], head[3]]);
         if found != 0 {
             return Err(PacketError::Reserved { found });
         }
-        let (theirs, ours) = (number(head, 8), elements as u64);
-        if theirs != ours {
-            return Err(PacketError::Elements { theirs, ours });
+        let theirs = number(head, 8);
+        if theirs != ours.elements {
+            return Err(PacketError::Elements { theirs, ours: ours.elements });
         }
-        Ok(Self {
-            codec,
-            elements: ours,
-            samples: u32::from_le_bytes([head[4], head[5], head[6], head[7]]),
-            nonfinite: number(head, 16),
-            saturated: number(head, 24),
-        })
+        let samples = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        Ok(ours.header(samples, Stats { nonfinite: number(head, 16), saturated: number(head, 24) }))
     }
-}
-
-/// The scale as it travels.
-fn scale(codec: &Codec) -> i8 {
-    codec.scale_log2().unwrap_or(0)
 }
 
 /// `words` as they travel. Whole words into a buffer that is there already: a loop that compiles to a copy.
@@ -178,22 +209,22 @@ fn number(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::loco;
+    use crate::codec::{CodecId, loco};
 
     fn loco(scale_log2: i8) -> Codec {
         Codec::Loco(loco::Config { scale_log2, ..loco::Config::default() })
     }
 
     fn header(codec: Codec) -> Header {
-        Header { codec, elements: 17, samples: 5, nonfinite: 2, saturated: u64::MAX }
+        Form::of(&codec, 17).header(5, Stats { nonfinite: 2, saturated: u64::MAX })
     }
 
     #[test]
     fn a_packet_comes_back_as_it_was_sent() {
         for (codec, words) in [(loco(-3), vec![1, 2, u32::MAX]), (Codec::F32, (0..17).collect())] {
             let packet = header(codec).packet(&words);
-            assert_eq!(packet.len(), bytes(&codec, 17));
-            assert_eq!(Header::decode(&packet, codec, 17), Ok(header(codec)));
+            assert_eq!(packet.len(), Form::of(&codec, 17).bytes());
+            assert_eq!(Header::decode(&packet, Form::of(&codec, 17)), Ok(header(codec)));
             let mut read = Vec::new();
             read_words(&packet, &mut read);
             assert_eq!(read, words);
@@ -203,7 +234,8 @@ mod tests {
     #[test]
     fn a_packet_that_does_not_fit_is_refused_with_both_numbers() {
         let packet = header(loco(19)).packet(&[0; 3]);
-        let decode = |packet: &[u8], codec, elements| Header::decode(packet, codec, elements).map(|_| ());
+        let decode =
+            |packet: &[u8], codec, elements| Header::decode(packet, Form::of(&codec, elements)).map(|_| ());
         for cut in 0..packet.len() {
             assert_eq!(
                 decode(&packet[..cut], loco(19), 17),
@@ -214,12 +246,13 @@ mod tests {
         assert_eq!(decode(&longer, loco(19), 17), Err(PacketError::Length { have: 45, need: 44 }));
         assert_eq!(decode(&packet, loco(18), 17), Err(PacketError::Scale { theirs: 19, ours: 18 }));
         assert_eq!(decode(&packet, loco(19), 18), Err(PacketError::Elements { theirs: 17, ours: 18 }));
-        let f32s = header(Codec::F32).packet(&[0; 3]);
-        let wrong = PacketError::Codec { theirs: CodecId::F32, ours: CodecId::Loco };
+        let mut f32s = packet.to_vec();
+        f32s[0] = CodecId::F32.into();
+        let wrong = PacketError::Codec { theirs: CodecId::F32.into(), ours: CodecId::Loco.into() };
         assert_eq!(decode(&f32s, loco(19), 17), Err(wrong));
         let mut unknown = packet.to_vec();
         unknown[0] = 77;
-        assert_eq!(decode(&unknown, loco(19), 17), Err(PacketError::Unknown(UnknownCodec(77))));
+        assert_eq!(decode(&unknown, loco(19), 17), Err(PacketError::Unknown(UnknownScheme(77))));
         let mut reserved = packet.to_vec();
         reserved[3] = 1;
         assert_eq!(decode(&reserved, loco(19), 17), Err(PacketError::Reserved { found: 256 }));

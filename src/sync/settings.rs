@@ -6,8 +6,9 @@
 
 use gradwire_transport::Rank;
 
+use super::scheme::SchemeId;
 use super::{Config, NonFinite, Scale, SyncError};
-use crate::codec::{Codec, CodecId};
+use crate::codec::Parameter;
 use crate::optim;
 
 /// Bytes of the settings on the wire.
@@ -15,7 +16,7 @@ pub const BYTES: usize = 4 * FIELDS;
 
 const FIELDS: usize = 32;
 
-/// The codec's own parameters, in the order of [`Codec::parameters`].
+/// The scheme's own parameters, in the order of [`Scheme::compared`](super::Scheme::compared).
 const PARAMETERS: usize = 5;
 
 /// Behind them: everything else.
@@ -42,10 +43,11 @@ const LAST: [Field; 6] = [
 ];
 
 /// One rank's settings, as they travel.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     fields: [u32; FIELDS],
-    codec: Codec,
+    /// Names and values of the scheme's own parameters.
+    own: Vec<Parameter>,
 }
 
 impl Settings {
@@ -54,13 +56,14 @@ impl Settings {
         let [low, high] = split(parameters as u64);
         fields[0] = low;
         fields[1] = high;
-        fields[2] = u32::from(u8::from(config.codec.id()));
-        if let Some(scale_log2) = config.codec.scale_log2() {
+        fields[2] = u32::from(u8::from(config.scheme.id()));
+        if let Some(scale_log2) = config.scheme.scale_log2() {
             let auto = config.scale == Scale::Auto;
             fields[3] = u32::from(auto);
             fields[4] = if auto { 0 } else { i32::from(scale_log2).cast_unsigned() };
         }
-        for (field, parameter) in fields[PARAMETERS..REST].iter_mut().zip(config.codec.parameters()) {
+        let own = config.scheme.compared(&config.shapes);
+        for (field, parameter) in fields[PARAMETERS..REST].iter_mut().zip(&own) {
             // Two's complement: the low word of a negative one, and any `u32`.
             [*field, _] = split(parameter.value.cast_unsigned());
         }
@@ -80,7 +83,7 @@ impl Settings {
                 rest[5] = adam.weight_decay.to_bits();
             }
         }
-        Self { fields, codec: config.codec }
+        Self { fields, own }
     }
 
     pub(super) fn encode(&self) -> [u8; BYTES] {
@@ -109,7 +112,7 @@ impl Settings {
         match index {
             0..PARAMETERS => FIRST[index],
             PARAMETERS..REST => {
-                let parameter = self.codec.parameters().get(index - PARAMETERS).copied();
+                let parameter = self.own.get(index - PARAMETERS);
                 parameter.map_or(RESERVED, |parameter| (parameter.name, signed as fn(u32) -> String))
             }
             _ => LAST.get(index - REST).copied().unwrap_or(RESERVED),
@@ -134,7 +137,7 @@ fn signed(bits: u32) -> String {
 }
 
 fn codec_name(byte: u32) -> String {
-    let id = u8::try_from(byte).ok().and_then(|byte| CodecId::try_from(byte).ok());
+    let id = u8::try_from(byte).ok().and_then(|byte| SchemeId::try_from(byte).ok());
     id.map_or_else(|| byte.to_string(), |id| id.to_string())
 }
 
@@ -145,7 +148,7 @@ fn float(bits: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::loco;
+    use crate::codec::{Codec, loco};
 
     fn config() -> Config {
         let codec = Codec::Loco(loco::Config::default());
@@ -162,9 +165,13 @@ mod tests {
         let sgd = optim::Config::Sgd(optim::Sgd::default());
         let cases = [
             (config(), 101, "rank 1 has parameters (low word) 101, ours is 100"),
-            (Config { codec: Codec::F32, ..config() }, 100, "rank 1 has codec f32, ours is loco"),
-            (Config { codec: loco(-3, 205), ..config() }, 100, "rank 1 has scale_log2 -3, ours is 19"),
-            (Config { codec: loco(19, 240), ..config() }, 100, "rank 1 has decay 240, ours is 205"),
+            (Config { scheme: Codec::F32.into(), ..config() }, 100, "rank 1 has codec f32, ours is loco"),
+            (
+                Config { scheme: loco(-3, 205).into(), ..config() },
+                100,
+                "rank 1 has scale_log2 -3, ours is 19",
+            ),
+            (Config { scheme: loco(19, 240).into(), ..config() }, 100, "rank 1 has decay 240, ours is 205"),
             (Config { optimizer: sgd, ..config() }, 100, "rank 1 has optimizer 1, ours is 2"),
         ];
         for (config, parameters, message) in cases {

@@ -1,0 +1,79 @@
+//! From one gradient per rank to the mean of the own shard, in two halves with the decision of all ranks between them.
+
+use gradwire_transport::Communicator;
+
+use super::packet::Header;
+use super::packets::Packets;
+use super::powersgd::PowerSgd;
+use super::report::Stopwatch;
+use super::{Config, Scheme, StepReport, SyncError};
+use crate::codec::{Gradient, Step};
+use crate::shard::ShardLayout;
+
+/// What a half of a step works with, besides the gradient.
+pub(super) struct Turn<'a> {
+    pub(super) communicator: &'a mut Communicator,
+    pub(super) step: Step,
+    pub(super) report: &'a mut StepReport,
+    pub(super) watch: &'a mut Stopwatch,
+}
+
+/// State and buffers of one rank's scheme.
+pub(super) enum Exchange {
+    Packets(Box<Packets>),
+    PowerSgd(Box<PowerSgd>),
+}
+
+impl Exchange {
+    pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Self, SyncError> {
+        Ok(match config.scheme {
+            Scheme::Codec(codec) => Self::Packets(Box::new(Packets::new(codec, config, layout, own)?)),
+            Scheme::PowerSgd(powersgd) => {
+                Self::PowerSgd(Box::new(PowerSgd::new(powersgd, &config.shapes, layout, own)?))
+            }
+        })
+    }
+
+    /// Encodes and sends `gradient` as far as it takes for every rank to have every rank's header: those, in rank order.
+    pub(super) fn offer(
+        &mut self,
+        turn: &mut Turn<'_>,
+        gradient: Gradient<'_>,
+        samples: u32,
+    ) -> Result<Vec<Header>, SyncError> {
+        match self {
+            Self::Packets(packets) => packets.offer(turn, gradient, samples),
+            Self::PowerSgd(powersgd) => powersgd.offer(turn, gradient, samples),
+        }
+    }
+
+    /// The weighted mean of what was offered, of the own shard, into `mean`. Not called for a step that no rank takes.
+    pub(super) fn mean(
+        &mut self,
+        turn: &mut Turn<'_>,
+        weights: &[u32],
+        mean: &mut [f32],
+    ) -> Result<(), SyncError> {
+        match self {
+            Self::Packets(packets) => packets.mean(turn, weights, mean),
+            Self::PowerSgd(powersgd) => powersgd.mean(turn, weights, mean),
+        }
+    }
+
+    /// In place of [`Self::mean`] for a step that no rank takes; what is in `mean` then has no meaning.
+    pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
+        match self {
+            Self::Packets(packets) => packets.follow(weights, mean),
+            // A step not taken has changed nothing.
+            Self::PowerSgd(_) => Ok(()),
+        }
+    }
+
+    /// See [`super::Synchronizer::scale_log2`].
+    pub(super) fn scale_log2(&self) -> Option<i8> {
+        match self {
+            Self::Packets(packets) => packets.scale_log2(),
+            Self::PowerSgd(_) => None,
+        }
+    }
+}
