@@ -106,6 +106,34 @@ pub enum GpuError {
         /// The type given.
         given: Input,
     },
+    /// The caller's buffer, or the part of it that is to be bound, is too small.
+    #[error("{what} has {given} bytes to bind, the kernel needs {needed}")]
+    BindingSize {
+        /// Which buffer.
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes from the offset on.
+        given: u64,
+    },
+    /// The part of the caller's buffer that is to be bound begins where the device can't bind.
+    #[error("{what} begins at byte {offset}, the device binds at multiples of {alignment}")]
+    BindingOffset {
+        /// Which buffer.
+        what: &'static str,
+        /// The offset given.
+        offset: u64,
+        /// The device's alignment.
+        alignment: u64,
+    },
+    /// Two parts of one buffer of the caller overlap.
+    #[error("{first} and {second} overlap in one buffer")]
+    BindingOverlap {
+        /// One of them.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
     /// The caller's configuration is out of range.
     #[error(transparent)]
     Config(#[from] crate::codec::ConfigError),
