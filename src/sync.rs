@@ -10,6 +10,9 @@
 //! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
 //! 5. *gather*: all-gather of the parameters as f32.
 //!
+//! Some optimizers ask for momenta instead of gradients, or for gradients as f32 in some steps ([`optim::Exchanged`]): then
+//! that is what step 1 encodes.
+//!
 //! **Wire layout.** Step 2 sends packets ([`packet`]), step 5 bare little-endian f32. Before the first
 //! step the ranks compare their settings ([`settings`]) and, where asked, agree on the codec's scale ([`scale`]).
 //!
@@ -20,10 +23,13 @@
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
 //! four rounds to the mean.
 
+mod checkpoint;
 mod config;
 mod engine;
 mod error;
 mod exchange;
+mod momentum;
+mod norms;
 pub mod packet;
 mod packets;
 pub mod powersgd;
@@ -35,6 +41,7 @@ pub mod settings;
 use bytes::Bytes;
 use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
 
+pub use checkpoint::Checkpoint;
 pub use config::{Config, NonFinite, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
@@ -45,6 +52,8 @@ use crate::codec::{AverageError, Gradient, Step};
 use crate::optim;
 use crate::shard::ShardLayout;
 use exchange::{Exchange, Turn};
+use momentum::{Momentum, route};
+use optim::{Exchanged, Tensors};
 use report::Stopwatch;
 
 /// Collectives of one step, in their order.
@@ -56,8 +65,11 @@ const REFUSED: Tag = Tag(3);
 const FIRST_FACTOR: Tag = Tag(4);
 const SECOND_SHARES: Tag = Tag(5);
 const SECOND_FACTOR: Tag = Tag(6);
-const PARAMETERS: Tag = Tag(7);
-const FINISH: Tag = Tag(8);
+const NORMS: Tag = Tag(7);
+const PARAMETERS: Tag = Tag(8);
+const FINISH: Tag = Tag(9);
+/// After [`SETTINGS`], in step 0.
+const RESTORED: Tag = Tag(10);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
@@ -66,7 +78,11 @@ pub struct Synchronizer {
     scheme: Scheme,
     exchange: Exchange,
     nonfinite: NonFinite,
+    optimizer_config: optim::Config,
     optimizer: optim::State,
+    tensors: Tensors,
+    /// What is kept of gradients where momenta travel.
+    momentum: Option<Momentum>,
     /// Parameters of the own shard, in f32.
     master: Vec<f32>,
     /// Weighted mean gradient of the own shard.
@@ -101,15 +117,19 @@ impl Synchronizer {
             let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.scheme.group());
             let shard = layout.range(world.rank().index());
             let exchange = Exchange::new(&config, layout, world.rank().index())?;
-            Ok((layout, shard, exchange))
+            let momentum = Momentum::new(&config, layout, world.rank().index())?;
+            Ok((layout, shard, exchange, momentum))
         });
         match made {
-            Ok((layout, shard, exchange)) => Ok(Self {
+            Ok((layout, shard, exchange, momentum)) => Ok(Self {
                 layout,
                 scheme: config.scheme,
                 exchange,
                 nonfinite: config.nonfinite,
-                optimizer: config.optimizer.state(shard.len()),
+                optimizer_config: config.optimizer,
+                optimizer: config.optimizer.shard_state(&config.tensors(parameters.len()), shard.clone()),
+                tensors: config.tensors(parameters.len()),
+                momentum,
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
@@ -125,6 +145,10 @@ impl Synchronizer {
     fn check(communicator: &mut Communicator, config: &Config, parameters: &[f32]) -> Result<(), SyncError> {
         if parameters.is_empty() {
             return Err(SyncError::Empty);
+        }
+        let tensors = config.tensors(parameters.len()).elements();
+        if tensors != parameters.len() {
+            return Err(SyncError::Tensors { given: tensors, expected: parameters.len() });
         }
         config.optimizer.validate()?;
         config.scheme.validate()?;
@@ -219,19 +243,26 @@ impl Synchronizer {
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
+        let exchanged = self.optimizer.exchanged();
+        report.exchanged = exchanged;
+        if let Some(momentum) = &mut self.momentum {
+            momentum.prepare(gradient);
+            watch.lap(&mut report.seconds.encode);
+        }
+        let (exchange, payload) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
         let mut turn =
             Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-        let headers = self.exchange.offer(&mut turn, gradient, samples)?;
+        let headers = exchange.offer(&mut turn, payload, samples)?;
         for (rank, header) in headers.iter().enumerate() {
             report.nonfinite[rank] = header.nonfinite;
             report.saturated[rank] = header.saturated;
         }
-        report.scale_log2 = self.scale_log2();
-        report.reset = self.scheme.is_reset(step);
+        report.scale_log2 = exchange.scale_log2();
+        report.reset = exchanged != Exchanged::ExactGradient && self.scheme.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
         if report.skipped {
-            self.exchange.follow(&weights, &mut self.mean)?;
+            exchange.follow(&weights, &mut self.mean)?;
         }
         if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
@@ -239,10 +270,18 @@ impl Synchronizer {
         }
 
         if !report.skipped {
+            let (exchange, _) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
             let mut turn =
                 Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-            self.exchange.mean(&mut turn, &weights, &mut self.mean)?;
-            self.optimizer.step(learning_rate, &self.mean, &mut self.master);
+            exchange.mean(&mut turn, &weights, &mut self.mean)?;
+            if let Some(momentum) = &mut self.momentum {
+                momentum.commit();
+            }
+            if self.optimizer.looks_at_tensors() {
+                self.step_by_tensors(step, learning_rate)?;
+            } else {
+                self.optimizer.step(learning_rate, &self.mean, &mut self.master);
+            }
             watch.lap(&mut report.seconds.optimizer);
             report.parameter_packet_bytes = self.gather(step, parameters)?;
             watch.lap(&mut report.seconds.gather);

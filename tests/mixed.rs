@@ -10,7 +10,7 @@ use std::thread;
 use common::{Random, gpus};
 use gradwire::codec::{Codec, loco};
 use gradwire::optim;
-use gradwire::sync::{Backend, Config, SyncError, Synchronizer};
+use gradwire::sync::{Backend, Checkpoint, Config, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
 
 const STEPS: u64 = 4;
@@ -90,5 +90,51 @@ fn a_nan_that_a_device_finds_is_the_same_error_on_every_rank() {
                 "{error}"
             );
         }
+    }
+}
+
+#[test]
+fn a_checkpoint_moves_between_cpu_and_device() {
+    let n = 1003;
+    /// Steps `span` on every rank, from `checkpoints` if there are any: last parameters and new checkpoints.
+    fn stretch(
+        backends: [Backend; 2],
+        span: std::ops::Range<u64>,
+        n: usize,
+        checkpoints: Option<&[Checkpoint]>,
+    ) -> (Vec<Vec<u32>>, Vec<Checkpoint>) {
+        thread::scope(|scope| {
+            let ranks: Vec<_> = memory::mesh(2, 0)
+                .into_iter()
+                .zip(backends)
+                .enumerate()
+                .map(|(rank, (mesh, backend))| {
+                    let span = span.clone();
+                    scope.spawn(move || {
+                        let mut parameters = vec![0.5; n];
+                        let mut synchronizer = synchronizer(mesh, backend, &parameters);
+                        if let Some(checkpoints) = checkpoints {
+                            synchronizer.restore(&checkpoints[rank]).unwrap();
+                        }
+                        for step in span {
+                            let mut random = Random(1000 * rank as u64 + step);
+                            let gradient: Vec<f32> = (0..n).map(|_| random.unit() as f32).collect();
+                            synchronizer.step(&gradient, 1, 0.1, &mut parameters).unwrap();
+                        }
+                        let checkpoint = synchronizer.checkpoint().unwrap();
+                        synchronizer.finish().unwrap();
+                        (parameters.iter().map(|value| value.to_bits()).collect(), checkpoint)
+                    })
+                })
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).unzip()
+        })
+    }
+    for gpu in gpus() {
+        let (cpu, gpu) = (Backend::Cpu, Backend::Gpu(gpu));
+        let whole = stretch([cpu.clone(), cpu.clone()], 0..5, n, None);
+        let first = stretch([cpu.clone(), gpu.clone()], 0..2, n, None);
+        let second = stretch([gpu, cpu], 2..5, n, Some(&first.1));
+        assert_eq!(second, whole);
     }
 }

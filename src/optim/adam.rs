@@ -1,6 +1,7 @@
 //! AdamW (arXiv 1711.05101, algorithm 2).
 
-use super::{ConfigError, in_range};
+use super::config::{ConfigError, in_range};
+use super::saved::Parts;
 
 /// Parameters of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,15 +49,22 @@ impl State {
         Self { config, mean: zeros.clone(), square: zeros, beta1_power: 1.0, beta2_power: 1.0 }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
+    pub(super) fn parts(&mut self) -> Parts<'_> {
+        let elements = self.mean.len();
+        Parts {
+            counters: Vec::new(),
+            scalars: vec![&mut self.beta1_power, &mut self.beta2_power],
+            vectors: vec![&mut self.mean, &mut self.square],
+            elements,
+        }
+    }
+
     pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
         assert_eq!(gradient.len(), self.mean.len(), "gradient of another shard");
-        let AdamW { beta1, beta2, epsilon, weight_decay } = self.config;
+        let AdamW { beta1, beta2, epsilon, .. } = self.config;
         self.beta1_power *= f64::from(beta1);
         self.beta2_power *= f64::from(beta2);
-        let step_size = (f64::from(learning_rate) / (1.0 - self.beta1_power)) as f32;
-        let square_scale = (1.0 / (1.0 - self.beta2_power)) as f32;
-        let keep = 1.0 - learning_rate * weight_decay;
+        let Factors { step_size, square_scale, keep } = self.factors(learning_rate);
         let moments = self.mean.iter_mut().zip(&mut self.square);
         for ((parameter, &g), (mean, square)) in parameters.iter_mut().zip(gradient).zip(moments) {
             *mean = beta1 * *mean + (1.0 - beta1) * g;
@@ -65,6 +73,42 @@ impl State {
             *parameter = *parameter * keep - step_size * (*mean / root);
         }
     }
+
+    /// A step in which `momentum` is the new first moment and the second one stays, with its correction.
+    ///
+    /// Where the second moment is 0, the first one counts as 0: that element has never had a gradient, and what
+    /// stands in `momentum` is the codec's noise, which a division by epsilon would blow up.
+    pub(super) fn step_frozen(&mut self, learning_rate: f32, momentum: &[f32], parameters: &mut [f32]) {
+        assert_eq!(momentum.len(), self.mean.len(), "momentum of another shard");
+        let AdamW { beta1, epsilon, .. } = self.config;
+        self.beta1_power *= f64::from(beta1);
+        let Factors { step_size, square_scale, keep } = self.factors(learning_rate);
+        let moments = self.mean.iter_mut().zip(&self.square);
+        for ((parameter, &m), (mean, &square)) in parameters.iter_mut().zip(momentum).zip(moments) {
+            *mean = if square == 0.0 { 0.0 } else { m };
+            let root = (square * square_scale).sqrt() + epsilon;
+            *parameter = *parameter * keep - step_size * (*mean / root);
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
+    fn factors(&self, learning_rate: f32) -> Factors {
+        Factors {
+            step_size: (f64::from(learning_rate) / (1.0 - self.beta1_power)) as f32,
+            square_scale: (1.0 / (1.0 - self.beta2_power)) as f32,
+            keep: 1.0 - learning_rate * self.config.weight_decay,
+        }
+    }
+}
+
+/// What is the same for all elements of a step.
+struct Factors {
+    /// Learning rate over the first moment's bias.
+    step_size: f32,
+    /// 1 over the second moment's bias.
+    square_scale: f32,
+    /// What weight decay leaves of a parameter.
+    keep: f32,
 }
 
 #[cfg(test)]

@@ -36,10 +36,14 @@ pub struct Config {
     pub scale: Scale,
     /// What computes the codec on this rank. [`Scheme::PowerSgd`] runs on the CPU.
     pub backend: Backend,
-    /// What turns the mean gradient into parameters.
+    /// What turns the mean gradient into parameters. Some optimizers have momenta travel in the codec, and gradients as
+    /// f32 in some steps: see [`optim`].
     pub optimizer: optim::Config,
     /// What to do about NaN and infinity.
     pub nonfinite: NonFinite,
+    /// Elements of each tensor in the parameters, in order, together all of them; only LAMB looks at them. Default: none
+    /// named, which means that all parameters are one tensor.
+    pub tensors: Vec<usize>,
 }
 
 impl Config {
@@ -54,6 +58,16 @@ impl Config {
             backend: Backend::Cpu,
             optimizer,
             nonfinite: NonFinite::default(),
+            tensors: Vec::new(),
+        }
+    }
+
+    /// Where the tensors of `parameters` elements lie.
+    pub(super) fn tensors(&self, parameters: usize) -> optim::Tensors {
+        if self.tensors.is_empty() {
+            optim::Tensors::whole(parameters)
+        } else {
+            optim::Tensors::new(&self.tensors)
         }
     }
 }
