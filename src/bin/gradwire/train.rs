@@ -164,11 +164,11 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
 
 impl Plan {
     /// Settles what `auto` means, once for all ranks; returns a line to say where that is the CPU.
-    fn settle(&mut self, codecs: &[Codec]) -> Option<String> {
+    fn settle(&mut self, schemes: &[Scheme]) -> Option<String> {
         if !self.backends.contains(&BackendName::Auto) {
             return None;
         }
-        let (settled, note) = backend::settle(BackendName::Auto, self.job.adapter.as_deref(), codecs);
+        let (settled, note) = backend::settle(BackendName::Auto, self.job.adapter.as_deref(), schemes);
         let ranks: Vec<String> = (0..self.backends.len())
             .filter(|rank| self.backends[*rank] == BackendName::Auto)
             .map(|rank| rank.to_string())
