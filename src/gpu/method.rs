@@ -17,6 +17,9 @@ pub(crate) struct Method {
     pub(crate) per_workgroup: u32,
     /// The codec's own words of `Params`, zeros behind them.
     pub(crate) words: [u32; WORDS],
+    /// Whether the first of an encode kernel's words is to be the number of elements of the dispatch: for a codec whose
+    /// shorter last unit has a layout of its own. An average kernel always has that number.
+    pub(crate) counts_elements: bool,
 }
 
 impl Method {
@@ -24,7 +27,33 @@ impl Method {
         const { assert!(N <= WORDS, "too many parameters of a kernel") };
         let mut words = [0; WORDS];
         words[..N].copy_from_slice(&own);
-        Self { shader, per_workgroup, words }
+        Self { shader, per_workgroup, words, counts_elements: false }
+    }
+
+    /// `Params` of an encode kernel.
+    pub(crate) fn encode_params(&self, units: u32, columns: u32, elements: usize) -> [u32; 2 + WORDS] {
+        let mut params = [0; 2 + WORDS];
+        params[..2].copy_from_slice(&[units, columns]);
+        params[2..].copy_from_slice(&self.words);
+        if self.counts_elements {
+            params[2] = u32::try_from(elements).unwrap_or(u32::MAX);
+        }
+        params
+    }
+
+    /// `Params` of an average kernel.
+    pub(crate) fn average_params(
+        &self,
+        units: u32,
+        columns: u32,
+        ranks: usize,
+        elements: usize,
+    ) -> [u32; 4 + WORDS] {
+        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut params = [0; 4 + WORDS];
+        params[..4].copy_from_slice(&[units, columns, narrow(ranks), narrow(elements)]);
+        params[4..].copy_from_slice(&self.words);
+        params
     }
 }
 

@@ -44,9 +44,6 @@ pub const IN_FLIGHT: usize = 8;
 /// Indices of elements and bytes stay below 2^32.
 const MOST_ELEMENTS: usize = 1 << 29;
 
-/// Words of `Params` at most: what all kernels have, and what a codec has of its own.
-const HEAD_WORDS: usize = 4 + WORDS;
-
 /// Binding index, what for, the caller's buffer, and how many bytes of it the kernel sees.
 type Wanted<'a> = (u32, &'static str, &'a BufferBinding<'a>, u64);
 
@@ -113,7 +110,7 @@ impl Slots {
             _ => Some(device_buffer(gpu, "weights", slots * weights_stride, BufferUsages::STORAGE)?),
         };
         let mut written = Vec::new();
-        written.reserve_exact(HEAD_WORDS + ranks);
+        written.reserve_exact(4 + WORDS + ranks);
         let bindings = (0..slots).map(|slot| {
             let part =
                 |buffer, offset, bytes| BufferBinding { buffer, offset, size: wgpu::BufferSize::new(bytes) };
@@ -127,27 +124,22 @@ impl Slots {
         Ok(Self { params, weights, weights_stride, bindings, current: 0, written })
     }
 
-    /// The binding in which the kernel finds `head` and `weights`, once everything recorded is submitted.
-    fn with(
-        &mut self,
-        gpu: &Gpu,
-        head: [u32; HEAD_WORDS],
-        weights: &[u32],
-    ) -> Result<&wgpu::BindGroup, GpuError> {
-        let (old_head, old_weights) = self.written.split_at(self.written.len().min(HEAD_WORDS));
-        if old_head != head || old_weights != weights {
+    /// The binding in which the kernel finds `params` and `weights`, once everything recorded is submitted.
+    fn with(&mut self, gpu: &Gpu, params: &[u32], weights: &[u32]) -> Result<&wgpu::BindGroup, GpuError> {
+        let (old, old_weights) = self.written.split_at(self.written.len().min(params.len()));
+        if old != params || old_weights != weights {
             self.current = (self.current + 1) % IN_FLIGHT;
             self.written.clear();
             let slot = self.current as u64;
             gpu.guard(|_| {
-                gpu.queue().write_buffer(&self.params, slot * HEAD_BYTES, bytemuck::cast_slice(&head));
+                gpu.queue().write_buffer(&self.params, slot * HEAD_BYTES, bytemuck::cast_slice(params));
                 if let Some(buffer) = &self.weights {
                     let offset = slot * self.weights_stride;
                     gpu.queue().write_buffer(buffer, offset, bytemuck::cast_slice(weights));
                 }
                 Ok(())
             })?;
-            self.written.extend_from_slice(&head);
+            self.written.extend_from_slice(params);
             self.written.extend_from_slice(weights);
         }
         Ok(&self.bindings[self.current])

@@ -5,7 +5,7 @@ use wgpu::BufferUsages;
 use super::super::buffer::{self, HEAD, HEAD_BYTES, Lane, Piece};
 use super::super::error::check_length;
 use super::super::kernel::{Kernel, Limits};
-use super::super::method::{self, Method, WORDS};
+use super::super::method::{self, Method};
 use super::super::{Gpu, GpuError};
 use super::{Cut, check_codec};
 use crate::codec::{Codec, Input};
@@ -166,15 +166,8 @@ impl Average {
             let lane = &mut lanes[index % 2];
             lane.land(&self.gpu, &mut take)?;
             let grid = self.limits.grid(span.units(), method.per_workgroup);
-            let mut head = [0; 4 + WORDS];
-            let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-            head[..4].copy_from_slice(&[
-                span.units(),
-                grid.columns,
-                narrow(packets.len()),
-                narrow(span.elements.len()),
-            ]);
-            head[4..].copy_from_slice(&method.words);
+            let (ranks, elements) = (packets.len(), span.elements.len());
+            let head = method.average_params(span.units(), grid.columns, ranks, elements);
             let head = Piece { at: 0, bytes: bytemuck::cast_slice(&head), zeros: 0 };
             let all_weights = Piece { at: HEAD, bytes: bytemuck::cast_slice(weights), zeros: 0 };
             let words = span.words(unit, packet_words);

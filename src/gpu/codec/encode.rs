@@ -5,7 +5,7 @@ use wgpu::BufferUsages;
 use super::super::buffer::{self, HEAD, HEAD_BYTES, Lane, Piece};
 use super::super::error::check_length;
 use super::super::kernel::{Kernel, Limits};
-use super::super::method::{self, Method, WORDS};
+use super::super::method::{self, Method};
 use super::super::{Gpu, GpuError};
 use super::{Cut, Span, check_codec};
 use crate::codec::{Codec, Gradient, Input, Stats, Step};
@@ -219,9 +219,7 @@ impl Encode {
             lane.land(gpu, &mut take)?;
             let span = &part.span;
             let grid = limits.grid(span.units(), method.per_workgroup);
-            let mut head = [0; 2 + WORDS];
-            head[..2].copy_from_slice(&[span.units(), grid.columns]);
-            head[2..].copy_from_slice(&method.words);
+            let head = method.encode_params(span.units(), grid.columns, span.elements.len());
             let bytes = gradient.slice(span.elements.clone()).as_bytes();
             let padded = span.units.len() * unit.elements * gradient.input().bytes();
             // An upload buffer holds the last step's gradient: the padding of a short unit must be zero again.

@@ -6,7 +6,7 @@ use super::super::codec::check_codec;
 use super::super::error::check_length;
 use super::super::kernel::{Grid, Limits};
 use super::super::{Gpu, GpuError, method};
-use super::{HEAD_WORDS, Slots, cut, units};
+use super::{Slots, cut, units};
 use crate::codec::{AverageError, Codec, Input};
 
 /// What [`Average`] works on.
@@ -56,9 +56,9 @@ pub struct Average {
     gpu: Gpu,
     pipeline: wgpu::ComputePipeline,
     codec: Codec,
-    elements: u32,
+    elements: usize,
     units: u32,
-    ranks: u32,
+    ranks: usize,
     grid: Grid,
     slots: Slots,
 }
@@ -94,8 +94,6 @@ impl Average {
         let kernel = gpu.shared_kernel(&method.shader, Input::F32)?;
         let slots = Slots::new(gpu, &kernel, ranks, &bindings)?;
         let grid = Limits::of(gpu).grid(units, method.per_workgroup);
-        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let (elements, ranks) = (narrow(elements), narrow(ranks));
         let (gpu, codec, pipeline) = (gpu.clone(), *codec, kernel.pipeline);
         Ok(Self { gpu, pipeline, codec, elements, units, ranks, grid, slots })
     }
@@ -130,12 +128,11 @@ impl Average {
         weights: &[u32],
     ) -> Result<(), GpuError> {
         check_codec(&self.codec, codec)?;
-        check_length("weights", "ranks", self.ranks as usize, weights.len())?;
+        check_length("weights", "ranks", self.ranks, weights.len())?;
         let total = AverageError::check_weights(weights)?;
-        let mut head = [0; HEAD_WORDS];
-        head[..4].copy_from_slice(&[self.units, self.grid.columns, self.ranks, self.elements]);
-        head[4..].copy_from_slice(&method(codec, total)?.words);
-        let binding = self.slots.with(&self.gpu, head, weights)?;
+        let method = method(codec, total)?;
+        let params = method.average_params(self.units, self.grid.columns, self.ranks, self.elements);
+        let binding = self.slots.with(&self.gpu, &params, weights)?;
         pass.set_pipeline(&self.pipeline);
         pass.set_bind_group(0, binding, &[]);
         pass.dispatch_workgroups(self.grid.columns, self.grid.rows, 1);

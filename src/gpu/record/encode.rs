@@ -5,7 +5,7 @@ use wgpu::BufferBinding;
 use super::super::codec::check_codec;
 use super::super::kernel::{Grid, Limits};
 use super::super::{Gpu, GpuError, method};
-use super::{HEAD_WORDS, Slots, cut, units};
+use super::{Slots, cut, units};
 use crate::codec::{Codec, Input, Step};
 
 /// What [`Encode`] works on.
@@ -56,6 +56,7 @@ pub struct Encode {
     gpu: Gpu,
     pipeline: wgpu::ComputePipeline,
     codec: Codec,
+    elements: usize,
     units: u32,
     grid: Grid,
     slots: Slots,
@@ -93,7 +94,7 @@ impl Encode {
         let grid = Limits::of(gpu).grid(units, method.per_workgroup);
         let stats = (buffers.stats.buffer.clone(), buffers.stats.offset);
         let (gpu, codec, pipeline) = (gpu.clone(), *codec, kernel.pipeline);
-        Ok(Self { gpu, pipeline, codec, units, grid, slots, stats })
+        Ok(Self { gpu, pipeline, codec, elements, units, grid, slots, stats })
     }
 
     /// Records one step into `encoder`, in a pass of its own, with the counts of this step alone in `stats`.
@@ -128,11 +129,8 @@ impl Encode {
         step: Step,
     ) -> Result<(), GpuError> {
         check_codec(&self.codec, codec)?;
-        let mut head = [0; HEAD_WORDS];
-        head[..2].copy_from_slice(&[self.units, self.grid.columns]);
-        let own = method(codec, step)?.words;
-        head[2..2 + own.len()].copy_from_slice(&own);
-        let binding = self.slots.with(&self.gpu, head, &[])?;
+        let params = method(codec, step)?.encode_params(self.units, self.grid.columns, self.elements);
+        let binding = self.slots.with(&self.gpu, &params, &[])?;
         pass.set_pipeline(&self.pipeline);
         pass.set_bind_group(0, binding, &[]);
         pass.dispatch_workgroups(self.grid.columns, self.grid.rows, 1);
