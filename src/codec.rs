@@ -9,17 +9,21 @@
 //! |---|---|---|---|
 //! | `f32` | 32 bits per element | none | [`cast`] |
 //! | `loco` | 4 bits per element | one signed byte per element | [`loco`] |
+//! | `topk` | 10.5 bits per element sent, of which 64 in 4096 are | f32 or one signed byte per element | [`topk`] |
 
 mod any;
 pub mod bits;
 pub mod cast;
+pub mod elias_fano;
 mod error;
 pub mod fixed;
+pub mod float;
 mod gradient;
 mod id;
 pub mod loco;
 mod method;
 mod step;
+pub mod topk;
 
 pub use any::{Codec, Parameter, ParseCodecError, Unit};
 pub use error::{AverageError, ConfigError, WEIGHTED_SUM_LIMIT};

@@ -31,7 +31,8 @@ fn every_variant_gives_the_golden_bits() {
 }
 
 /// Every file of vectors, by codec.
-const FILES: [(CodecId, &str); 1] = [(CodecId::Loco, TEXT)];
+const FILES: [(CodecId, &str); 2] =
+    [(CodecId::Loco, TEXT), (CodecId::TopK, include_str!("golden/topk.json"))];
 
 #[test]
 fn every_codec_gives_the_bits_of_its_golden_file() {

@@ -7,16 +7,27 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use gradwire::codec::AverageError;
 use gradwire::codec::Input;
 use gradwire::gpu::source::{self, FRAGMENTS, SHADERS, Shader};
 use naga::{AddressSpace, Module, TypeInner, valid};
 
+/// An average of packets without state.
+type Mean<Config> = fn(&Config, &[&[u32]], &[u32], &mut [f32]) -> Result<(), AverageError>;
+
 /// CPU twins by path. Written as function values, so that a twin which is renamed or removed does not compile.
 fn twins() -> Vec<(&'static str, &'static str)> {
-    use gradwire::codec::{Gradient, Stats, Step, loco};
+    use gradwire::codec::{Gradient, Stats, Step, loco, topk};
     let _: fn(&loco::Config, Step, Gradient, &mut [i8], &mut [u32]) -> Stats = loco::encode;
     let _: loco::AverageFn = loco::average;
-    vec![("loco/encode", "codec::loco::encode"), ("loco/average", "codec::loco::average")]
+    let _: fn(&topk::Config, Gradient, &mut [u32], &mut [u32]) -> Stats = topk::encode;
+    let _: Mean<topk::Config> = topk::average;
+    vec![
+        ("loco/encode", "codec::loco::encode"),
+        ("loco/average", "codec::loco::average"),
+        ("topk/encode", "codec::topk::encode"),
+        ("topk/average", "codec::topk::average"),
+    ]
 }
 
 fn shaders_folder() -> PathBuf {

@@ -1,10 +1,11 @@
 //! Any codec with its parameters, for code that must not care which one it is.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use super::cast::F32;
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, loco};
+use super::{AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, loco, topk};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -39,6 +40,8 @@ pub enum Codec {
     F32,
     /// LoCo in fixed point, 4 bits.
     Loco(loco::Config),
+    /// The largest of each chunk, 2 bits each, with error feedback.
+    TopK(topk::Config),
 }
 
 impl Codec {
@@ -48,6 +51,7 @@ impl Codec {
         match id {
             CodecId::F32 => Self::F32,
             CodecId::Loco => Self::Loco(loco::Config::default()),
+            CodecId::TopK => Self::TopK(topk::Config::default()),
         }
     }
 
@@ -55,6 +59,7 @@ impl Codec {
         match self {
             Self::F32 => &F32,
             Self::Loco(config) => config,
+            Self::TopK(config) => config,
         }
     }
 
@@ -62,6 +67,7 @@ impl Codec {
         match self {
             Self::F32 => None,
             Self::Loco(config) => Some(config),
+            Self::TopK(config) => Some(config),
         }
     }
 
@@ -178,6 +184,18 @@ impl Codec {
     pub fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
         self.validate()?;
         self.method().check(packets, weights, elements)
+    }
+
+    /// The packets that a mean computed elsewhere takes in place of those that came and passed [`Self::check`]; `None`
+    /// if it takes those.
+    #[must_use]
+    pub fn clip<'a>(
+        &self,
+        packets: &[&'a [u32]],
+        weights: &[u32],
+        elements: usize,
+    ) -> Option<Vec<Cow<'a, [u32]>>> {
+        self.method().clip(packets, weights, elements)
     }
 
     /// The weighted mean of one packet per rank, in rank order, into `mean`.

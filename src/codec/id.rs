@@ -11,11 +11,13 @@ pub enum CodecId {
     F32 = 1,
     /// [`loco`](super::loco): 4-bit codes with 8-bit error feedback.
     Loco = 2,
+    /// [`topk`](super::topk): the largest of each chunk, 2 bits each.
+    TopK = 12,
 }
 
 impl CodecId {
     /// Every codec of this build, in the order of the wire byte.
-    pub const ALL: [Self; 2] = [Self::F32, Self::Loco];
+    pub const ALL: [Self; 3] = [Self::F32, Self::Loco, Self::TopK];
 
     /// The name in commands and reports.
     #[must_use]
@@ -23,6 +25,7 @@ impl CodecId {
         match self {
             Self::F32 => "f32",
             Self::Loco => "loco",
+            Self::TopK => "topk",
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What every codec can do, whichever it is.
 
+use std::borrow::Cow;
+
 use super::{AverageError, CodecId, ConfigError, Gradient, Parameter, Stats, Step, Unit};
 
 /// A codec with its parameters: implemented by the `Config` of each codec, in its module.
@@ -72,6 +74,17 @@ pub trait Method {
     /// As there.
     fn check(&self, packets: &[&[u32]], weights: &[u32], elements: usize) -> Result<u32, AverageError> {
         AverageError::check(packets, weights, elements, self.packet_words(elements))
+    }
+
+    /// See [`Codec::clip`](super::Codec::clip). Only `topk` changes packets, on request.
+    fn clip<'a>(
+        &self,
+        packets: &[&'a [u32]],
+        weights: &[u32],
+        elements: usize,
+    ) -> Option<Vec<Cow<'a, [u32]>>> {
+        let _ = (packets, weights, elements);
+        None
     }
 
     /// See [`Codec::average`](super::Codec::average).

@@ -4,6 +4,7 @@
 //! `ranks`, `elements`. What the functions here give stands behind.
 
 use super::source::{self, Shader};
+use crate::codec::topk::{Mean, Residual};
 use crate::codec::{Codec, Step};
 
 /// Most words of `Params` that a codec has of its own.
@@ -67,6 +68,17 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
             let own = [point.cast_unsigned(), config.residual_scale_log2.into(), config.decay.into(), keep];
             Some(Method::new(source::LOCO_ENCODE, 256, own))
         }
+        Codec::TopK(config) => {
+            let own = [
+                0,
+                config.chunk.ilog2(),
+                config.k.into(),
+                config.decay_factor().to_bits(),
+                i32::from(config.scale_log2).cast_unsigned(),
+                u32::from(config.residual == Residual::Bits8),
+            ];
+            Some(Method { counts_elements: true, ..Method::new(source::TOPK_ENCODE, 1, own) })
+        }
     }
 }
 
@@ -76,6 +88,16 @@ pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
         Codec::F32 => None,
         Codec::Loco(config) => {
             Some(Method::new(source::LOCO_AVERAGE, 256, [config.mean_scale(total).to_bits()]))
+        }
+        Codec::TopK(config) => {
+            let own = [
+                config.chunk.ilog2(),
+                config.k.into(),
+                config.mean_scale(total).to_bits(),
+                i32::from(config.scale_log2).cast_unsigned(),
+                u32::from(config.mean == Mean::Contributors),
+            ];
+            Some(Method::new(source::TOPK_AVERAGE, 1, own))
         }
     }
 }

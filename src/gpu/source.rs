@@ -32,15 +32,39 @@ pub const LOCO_AVERAGE: Shader = Shader {
     body: include_str!("../../shaders/loco/average.wgsl"),
 };
 
+/// Compensates, selects the largest of each chunk and packs them.
+pub const TOPK_ENCODE: Shader = Shader {
+    path: "topk/encode",
+    gradient: true,
+    fragments: &["float", "level", "residual", "select", "scan", "pick", "sparse"],
+    body: include_str!("../../shaders/topk/encode.wgsl"),
+};
+
+/// Weighted mean of sparse packets.
+pub const TOPK_AVERAGE: Shader = Shader {
+    path: "topk/average",
+    gradient: false,
+    fragments: &["float", "sparse", "total"],
+    body: include_str!("../../shaders/topk/average.wgsl"),
+};
+
 /// Every kernel.
-pub const SHADERS: &[Shader] = &[LOCO_ENCODE, LOCO_AVERAGE];
+pub const SHADERS: &[Shader] = &[LOCO_ENCODE, LOCO_AVERAGE, TOPK_ENCODE, TOPK_AVERAGE];
 
 /// Every fragment by stem: `shaders/lib/<stem>.wgsl`, all of whose names start with the stem.
 pub const FRAGMENTS: &[(&str, &str)] = &[
     ("byte", include_str!("../../shaders/lib/byte.wgsl")),
     ("fixed", include_str!("../../shaders/lib/fixed.wgsl")),
+    ("float", include_str!("../../shaders/lib/float.wgsl")),
+    ("level", include_str!("../../shaders/lib/level.wgsl")),
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
+    ("pick", include_str!("../../shaders/lib/pick.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),
+    ("residual", include_str!("../../shaders/lib/residual.wgsl")),
+    ("scan", include_str!("../../shaders/lib/scan.wgsl")),
+    ("select", include_str!("../../shaders/lib/select.wgsl")),
+    ("sparse", include_str!("../../shaders/lib/sparse.wgsl")),
+    ("total", include_str!("../../shaders/lib/total.wgsl")),
 ];
 
 /// How a gradient of `input` is read: `shaders/input/<name>.wgsl`.

@@ -12,7 +12,7 @@ use std::io::Write;
 mod random;
 
 use gradwire::codec::loco::{Config, Variant, variants};
-use gradwire::codec::{AverageError, Codec, Gradient, Input, Stats, Step};
+use gradwire::codec::{AverageError, Codec, Gradient, Input, Stats, Step, topk};
 use gradwire::gpu::{AdapterChoice, Average, Encode, Gpu, GpuError, Limits, adapters};
 use half::{bf16, f16};
 pub(crate) use random::Random;
@@ -54,7 +54,23 @@ pub(crate) fn narrow(gpu: &Gpu) -> Limits {
 pub(crate) fn codecs() -> Vec<Codec> {
     let mut codecs = Vec::new();
     codecs.extend(configs().into_iter().map(Codec::Loco));
+    codecs.extend(topk_configs().into_iter().map(Codec::TopK));
     codecs
+}
+
+/// Each kind of residual, mean and clip; the smallest, largest and odd layouts; both ends of the scale.
+pub(crate) fn topk_configs() -> Vec<topk::Config> {
+    use topk::{Clip, Mean, Residual};
+    let config = topk::Config::default();
+    let (residual, mean, clip) = (Residual::Bits8, Mean::Contributors, Clip::MedianNorm);
+    vec![
+        config,
+        topk::Config { chunk: 64, k: 1, decay: 256, residual, ..config },
+        topk::Config { chunk: 256, k: 37, scale_log2: 0, residual, mean, clip, ..config },
+        topk::Config { chunk: 512, k: 255, scale_log2: 64, mean, ..config },
+        topk::Config { chunk: 1024, k: 513, scale_log2: -64, decay: 0, residual, clip, ..config },
+        topk::Config { k: 4096, residual, ..config },
+    ]
 }
 
 /// The configurations of LoCo's golden vectors.

@@ -1,5 +1,6 @@
 //! Options that `train` and `node` share, and what they come to.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,8 +28,16 @@ pub(crate) enum TaskName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OptimizerName {
+    /// Adam with decoupled weight decay.
     Adamw,
+    /// Momentum 0.9.
     Sgd,
+    /// AdamW for --warmup steps on f32 gradients, then momenta in the codec under a frozen variance (arXiv 2102.02888).
+    OnebitAdam,
+    /// The same with a trust ratio per tensor (arXiv 2104.06069).
+    OnebitLamb,
+    /// AdamW that measures its variance at steps farther and farther apart (arXiv 2202.06009).
+    ZeroOneAdam,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,8 +68,11 @@ pub(crate) struct TrainingArgs {
     /// What turns the mean gradient into parameters.
     #[arg(long, value_enum, default_value_t = OptimizerName::Adamw)]
     pub(crate) optimizer: OptimizerName,
+    /// Steps before onebit-adam and onebit-lamb freeze their variance [default: a fifth of the steps].
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) warmup: Option<u32>,
     /// Peak learning rate, no unit: reached after the first twentieth of the steps, then falls to 0
-    /// [default: 0.004 for adamw, 0.1 for sgd].
+    /// [default: 0.1 for sgd, 0.02 for onebit-lamb, else 0.004].
     #[arg(long, value_name = "RATE")]
     pub(crate) lr: Option<f32>,
     /// Weight decay per step and unit of learning rate, no unit.
@@ -96,6 +108,8 @@ pub(crate) struct Job {
     pub(crate) batch: u32,
     pub(crate) optimizer_name: OptimizerName,
     pub(crate) optimizer: optim::Config,
+    /// Of an optimizer that has one.
+    pub(crate) warmup: Option<NonZeroU32>,
     pub(crate) learning_rate: f32,
     pub(crate) weight_decay: f32,
     pub(crate) scale: ScaleArg,
@@ -121,16 +135,33 @@ impl TrainingArgs {
             TaskName::Digits => (600, 64),
             TaskName::Text => (300, 8),
         };
+        let steps = self.steps.unwrap_or(steps);
+        let has_warmup = matches!(optimizer_name, OptimizerName::OnebitAdam | OptimizerName::OnebitLamb);
+        if self.warmup.is_some() && !has_warmup {
+            return Err(Failure::Usage(format!(
+                "--warmup belongs to onebit-adam and onebit-lamb; --optimizer is {}",
+                name_of(optimizer_name)
+            )));
+        }
+        let fifth = u32::try_from(steps / 5).unwrap_or(u32::MAX);
+        let warmup = NonZeroU32::new(self.warmup.unwrap_or(fifth)).unwrap_or(NonZeroU32::MIN);
+        let adam = optim::AdamW { weight_decay, ..optim::AdamW::default() };
         let optimizer = match optimizer_name {
-            OptimizerName::Adamw => {
-                optim::Config::AdamW(optim::AdamW { weight_decay, ..optim::AdamW::default() })
-            }
+            OptimizerName::Adamw => optim::Config::AdamW(adam),
             OptimizerName::Sgd => optim::Config::Sgd(optim::Sgd { weight_decay, ..optim::Sgd::default() }),
+            OptimizerName::OnebitAdam => optim::Config::OneBitAdam(optim::OneBitAdam { adam, warmup }),
+            OptimizerName::OnebitLamb => {
+                optim::Config::OneBitLamb(optim::OneBitLamb { adam, warmup, ..optim::OneBitLamb::default() })
+            }
+            OptimizerName::ZeroOneAdam => {
+                optim::Config::ZeroOneAdam(optim::ZeroOneAdam { adam, ..optim::ZeroOneAdam::default() })
+            }
         };
         optimizer.validate().map_err(|error| Failure::Usage(error.to_string()))?;
         let learning_rate = self.lr.unwrap_or(match optimizer_name {
-            OptimizerName::Adamw => 0.004,
             OptimizerName::Sgd => 0.1,
+            OptimizerName::OnebitLamb => 0.02,
+            OptimizerName::Adamw | OptimizerName::OnebitAdam | OptimizerName::ZeroOneAdam => 0.004,
         });
         if !(learning_rate.is_finite() && learning_rate >= 0.0) {
             return Err(Failure::Usage(format!("--lr is {learning_rate}, must be finite and at least 0")));
@@ -149,7 +180,8 @@ impl TrainingArgs {
         Ok(Job {
             task,
             data: self.data.clone(),
-            steps: self.steps.unwrap_or(steps),
+            steps,
+            warmup: has_warmup.then_some(warmup),
             batch,
             optimizer_name,
             optimizer,
@@ -181,7 +213,13 @@ impl Job {
             }
             _ => Scale::Auto,
         };
-        Config { shapes: layout.shapes(), scale, backend, ..Config::new(scheme, self.optimizer) }
+        Config {
+            shapes: layout.shapes(),
+            tensors: layout.sizes(),
+            scale,
+            backend,
+            ..Config::new(scheme, self.optimizer)
+        }
     }
 
     /// The learning rate of `step` (counted from 0): rises over the first twentieth of the steps, then falls to 0.
@@ -214,6 +252,7 @@ impl Job {
             format!("--seed={}", self.seed),
             format!("--deadline={}", self.silence.as_secs_f64()),
         ];
+        flags.extend(self.warmup.iter().map(|steps| format!("--warmup={steps}")));
         flags.extend(self.adapter.iter().map(|name| format!("--adapter={name}")));
         flags
     }

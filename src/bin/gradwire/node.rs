@@ -203,7 +203,8 @@ fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
         (Some(_), ScaleArg::Auto) => format!("{codec}, scale auto"),
         (Some(_), ScaleArg::Log2(log2)) => format!("{codec}, scale 2^{log2}"),
     };
-    let optimizer = format!("{}, weight decay {}", name_of(job.optimizer_name), job.weight_decay);
+    let warmup = job.warmup.map_or_else(String::new, |steps| format!(", warm-up of {steps} steps"));
+    let optimizer = format!("{}, weight decay {}{warmup}", name_of(job.optimizer_name), job.weight_decay);
     vec![
         Agreement::new("gradwire version", env!("CARGO_PKG_VERSION")),
         Agreement::new("task", name_of(job.task)),

@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     /// At its peak, no unit.
     pub(crate) learning_rate: f32,
     pub(crate) optimizer: String,
+    /// Steps before the optimizer freezes its variance; null for one that does not.
+    pub(crate) warmup: Option<u32>,
     /// Per step and unit of learning rate, no unit.
     pub(crate) weight_decay: f32,
     /// As asked for; what `auto` came to stands in the codec.
@@ -224,6 +226,7 @@ mod tests {
                 batch: 8,
                 learning_rate: 0.004,
                 optimizer: "adamw".into(),
+                warmup: None,
                 weight_decay: 0.01,
                 scale,
                 mesh: "quic".into(),
@@ -234,7 +237,7 @@ mod tests {
             assert_eq!(
                 serde_json::to_string(&settings).unwrap(),
                 format!(
-                    "{{\"batch\":8,\"learning_rate\":0.004,\"optimizer\":\"adamw\",\"weight_decay\":0.01,\
+                    "{{\"batch\":8,\"learning_rate\":0.004,\"optimizer\":\"adamw\",\"warmup\":null,\"weight_decay\":0.01,\
                      \"scale\":{said},\"mesh\":\"quic\",\"nodes\":4,\"deadline_seconds\":10.0,\
                      \"data\":{{\"file\":\"a \\\"b\\\".txt\",\"bytes\":null}}}}"
                 )

@@ -254,6 +254,7 @@ fn settings(args: &Args, plan: &Plan) -> crate::report::Settings {
         batch: job.batch,
         learning_rate: job.learning_rate,
         optimizer: name_of(job.optimizer_name),
+        warmup: job.warmup.map(std::num::NonZeroU32::get),
         weight_decay: job.weight_decay,
         scale: job.scale,
         mesh: name_of(args.mesh),

@@ -133,6 +133,10 @@ impl Average {
         if self.elements == 0 {
             return Ok(());
         }
+        let clipped = codec.clip(packets, weights, self.elements);
+        let clipped: Option<Vec<&[u32]>> =
+            clipped.as_ref().map(|packets| packets.iter().map(|packet| &**packet).collect());
+        let packets = clipped.as_deref().unwrap_or(packets);
         let method = method(codec, total)?;
         let result = self.take_inbox(packets.len()).and_then(|mut inbox| {
             self.run(&mut inbox, &method, packets, weights, mean)?;

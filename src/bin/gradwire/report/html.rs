@@ -169,6 +169,7 @@ mod tests {
                 batch: 1,
                 learning_rate: 0.1,
                 optimizer: "sgd".into(),
+                warmup: None,
                 weight_decay: 0.0,
                 scale: ScaleArg::Auto,
                 mesh: EVIL.into(),

@@ -55,6 +55,11 @@ impl Layout {
         powersgd::table(self.variables.iter().map(|variable| variable.shape.as_slice()))
     }
 
+    /// Elements of each variable.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        self.variables.iter().map(Variable::elements).collect()
+    }
+
     /// BLAKE3 over every name and shape in order: two ranks with another value train another model.
     pub(crate) fn hash(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
