@@ -90,6 +90,14 @@ pub enum GpuError {
         /// The codec that was asked for.
         codec: CodecId,
     },
+    /// The codec changes packets on the host before their mean, which nobody does to packets on the device.
+    #[error(
+        "codec {codec} changes packets on the host before their mean: it averages packets of the host only"
+    )]
+    HostStep {
+        /// The codec that was asked for.
+        codec: CodecId,
+    },
     /// The caller's codec is another than the state was made for.
     #[error("codec is {given}, this state was made for {expected}")]
     Codec {

@@ -68,7 +68,8 @@ impl Average {
     ///
     /// # Errors
     ///
-    /// Those of [`Encode::new`](super::Encode::new).
+    /// Those of [`Encode::new`](super::Encode::new); [`GpuError::HostStep`] of a codec that changes packets on the host
+    /// before their mean ([`Codec::clip`]).
     pub fn new(
         gpu: &Gpu,
         codec: &Codec,
@@ -77,6 +78,7 @@ impl Average {
         buffers: &AverageBuffers<'_>,
     ) -> Result<Self, GpuError> {
         codec.validate()?;
+        check_clip(codec)?;
         let method = method(codec, 1)?;
         let units = units(gpu, codec, elements)?;
         if ranks == 0 {
@@ -104,7 +106,7 @@ impl Average {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Config`], [`GpuError::Codec`], [`GpuError::Length`] and [`GpuError::Average`] before anything is
+    /// [`GpuError::Config`], [`GpuError::Codec`], [`GpuError::HostStep`], [`GpuError::Length`] and [`GpuError::Average`] before anything is
     /// recorded; those of a failing device.
     pub fn record(
         &mut self,
@@ -128,6 +130,7 @@ impl Average {
         weights: &[u32],
     ) -> Result<(), GpuError> {
         check_codec(&self.codec, codec)?;
+        check_clip(codec)?;
         check_length("weights", "ranks", self.ranks, weights.len())?;
         let total = AverageError::check_weights(weights)?;
         let method = method(codec, total)?;
@@ -137,6 +140,15 @@ impl Average {
         pass.set_bind_group(0, binding, &[]);
         pass.dispatch_workgroups(self.grid.columns, self.grid.rows, 1);
         Ok(())
+    }
+}
+
+/// Refuses a codec that scales packets down by what it reads in all of them.
+fn check_clip(codec: &Codec) -> Result<(), GpuError> {
+    // Of no packets at all it says whether it would.
+    match codec.clip(&[], &[], 0) {
+        Some(_) => Err(GpuError::HostStep { codec: codec.id() }),
+        None => Ok(()),
     }
 }
 
