@@ -192,7 +192,7 @@ mod tests {
 
     use std::io::Write;
 
-    use super::super::source::LOCO_ENCODE;
+    use super::super::source::{LOCO_ENCODE, TOPK_ENCODE};
     use super::super::{AdapterChoice, Limits};
     use super::*;
 
@@ -208,23 +208,27 @@ mod tests {
             writeln!(std::io::stderr(), "SKIPPED, nothing was tested on a GPU: no adapter").unwrap();
             return;
         };
+        let start = std::time::Instant::now();
         assert_eq!(difference(&gpu).unwrap(), None, "{}", gpu.info().label());
+        println!("{}: probed in {:.2} s", gpu.info().label(), start.elapsed().as_secs_f64());
 
-        let source = LOCO_ENCODE.source(Input::F32);
-        for (right, wrong, what) in [
-            ("- vec4<i32>(1) + odd)", ")", "packet"),
-            ("vec4<i32>(127));", "vec4<i32>(126));", "state"),
-            ("(code != rounded)", "(code == rounded)", "counts"),
+        let loco = CONFIGS.map(Codec::Loco).to_vec();
+        let topk = vec![Codec::new(CodecId::TopK)];
+        for (codecs, shader, right, wrong, what) in [
+            (&loco, LOCO_ENCODE, "- vec4<i32>(1) + odd)", ")", "packet"),
+            (&loco, LOCO_ENCODE, "vec4<i32>(127));", "vec4<i32>(126));", "state"),
+            (&loco, LOCO_ENCODE, "(code != rounded)", "(code == rounded)", "counts"),
+            // The lower of equal indices.
+            (&topk, TOPK_ENCODE, "equal < at_key", "equal + 1u < at_key", "packet"),
         ] {
+            let source = shader.source(Input::F32);
             let edited = source.replace(right, wrong);
             assert_ne!(edited, source, "{right} is no longer in the shader: edit this test");
             let limits = Limits::of(&gpu);
             let mut encode = |codec: &Codec, elements| {
                 Encode::with_source(&gpu, codec, Input::F32, elements, limits, &edited)
             };
-            let found = CONFIGS
-                .iter()
-                .find_map(|config| difference_of(&mut encode, &gpu, &Codec::Loco(*config)).unwrap());
+            let found = codecs.iter().find_map(|codec| difference_of(&mut encode, &gpu, codec).unwrap());
             assert_eq!(found.map(|difference| difference.what), Some(what), "{wrong}");
         }
     }
