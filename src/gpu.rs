@@ -1,6 +1,7 @@
 //! WGSL kernels and their host side, through wgpu: Vulkan, Metal and DX12 from one source.
 //!
 //! **What.** [`Gpu`] is an opened adapter; [`Encode`] and [`Average`] compute any [`Codec`](crate::codec::Codec) on it;
+//! [`record`] does so in the caller's own commands and buffers;
 //! [`probe`] asks whether an adapter gives the bits of the CPU definition; [`throughput`] measures the kernels.
 //! [`source::SHADERS`] is the table of kernels.
 //!
@@ -31,6 +32,7 @@ mod error;
 mod kernel;
 mod method;
 pub mod probe;
+pub mod record;
 pub mod source;
 pub mod throughput;
 
@@ -49,11 +51,14 @@ struct Inner {
     device: wgpu::Device,
     queue: wgpu::Queue,
     deadline: Duration,
-    /// By shader path and input type: a pipeline takes 2 to 30 ms, so it is made once per device.
-    kernels: Mutex<HashMap<(&'static str, Option<Input>), Kernel>>,
+    /// A pipeline takes 2 to 30 ms, so it is made once per device.
+    kernels: Mutex<HashMap<KernelKey, Kernel>>,
     /// Why the device was lost, once it is.
     lost: Arc<Mutex<Option<String>>>,
 }
+
+/// Shader path, input type, and whether all is bound for writing.
+type KernelKey = (&'static str, Option<Input>, bool);
 
 impl Gpu {
     /// Opens the adapter that `choice` names, else the best one: discrete before integrated before virtual and other
@@ -132,12 +137,26 @@ impl Gpu {
 
     /// The compiled kernel of one row of [`source::SHADERS`], made at the first call for its `input`.
     pub(crate) fn kernel(&self, shader: &source::Shader, input: Input) -> Result<Kernel, GpuError> {
+        self.kernel_as(shader, input, false)
+    }
+
+    /// As [`Gpu::kernel`], with every storage buffer bound for reading and writing: wgpu takes one buffer in one dispatch
+    /// as either of both, whichever parts of it are bound.
+    pub(crate) fn shared_kernel(&self, shader: &source::Shader, input: Input) -> Result<Kernel, GpuError> {
+        self.kernel_as(shader, input, true)
+    }
+
+    fn kernel_as(&self, shader: &source::Shader, input: Input, shared: bool) -> Result<Kernel, GpuError> {
         let mut kernels = self.0.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (shader.path, shader.gradient.then_some(input));
+        let key = (shader.path, shader.gradient.then_some(input), shared);
         if let Some(kernel) = kernels.get(&key) {
             return Ok(kernel.clone());
         }
-        let kernel = Kernel::compile(self, shader.path, &shader.source(input))?;
+        let mut source = shader.source(input);
+        if shared {
+            source = source.replace("var<storage, read>", "var<storage, read_write>");
+        }
+        let kernel = Kernel::compile(self, shader.path, &source)?;
         kernels.insert(key, kernel.clone());
         Ok(kernel)
     }

@@ -78,6 +78,10 @@ fn options_that_the_parser_refuses_end_with_2() {
         &[][..],
         &["fly"],
         &["train", "--codec", "zip"],
+        &["bench"],
+        &["bench", "kernels", "--elements", "0"],
+        &["bench", "kernels", "--elements", "1Mib"],
+        &["bench", "kernels", "--codec", "zip"],
         &["train", "--scale", "65"],
         &["train", "--steps", "0"],
         &["train", "--batch", "0"],
@@ -91,6 +95,61 @@ fn options_that_the_parser_refuses_end_with_2() {
         // `cuda` is not a misspelt `cpu`.
         assert!(!text(&output.stderr).contains("similar value"), "{args:?}: {}", text(&output.stderr));
     }
+}
+
+/// The rows of `bench kernels --json` with `args`.
+fn kernel_rows(args: &[&str]) -> Vec<Value> {
+    let base = ["bench", "kernels", "--elements=1Ki", "--json"];
+    let output = output(&[&base[..], args].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ranks"], 4, "{report}");
+    report["rows"].as_array().unwrap().clone()
+}
+
+#[test]
+fn bench_kernels_has_three_rows_for_every_codec_and_counts_the_bytes_of_its_input() {
+    let rows = kernel_rows(&["--backend=cpu"]);
+    let names: Vec<_> = rows.iter().step_by(3).map(|row| row["codec"].as_str().unwrap()).collect();
+    assert_eq!(names, gradwire::codec::CodecId::ALL.map(gradwire::codec::CodecId::name));
+    for three in rows.chunks(3) {
+        let kernels: Vec<_> = three.iter().map(|row| row["kernel"].as_str().unwrap()).collect();
+        assert_eq!(kernels, ["encode", "average", "copy"]);
+        assert_eq!(three[0]["bytes"], three[2]["bytes"], "the copy moves what the encode moves");
+        assert_eq!(three[2]["share_of_copy"], 1.0);
+        for row in three {
+            assert_eq!((&row["backend"], &row["adapter"]), (&"cpu".into(), &Value::Null));
+            assert_eq!((&row["elements"], &row["repeats"]), (&1024.into(), &5.into()));
+            let [seconds, min, max, rate, share] = ["seconds", "min", "max", "gb_per_s", "share_of_copy"]
+                .map(|field| row[field].as_f64().unwrap());
+            assert!(0.0 < min && min <= seconds && seconds <= max, "{row}");
+            assert!(rate > 0.0 && share > 0.0, "{row}");
+        }
+    }
+    let bytes = |input| kernel_rows(&["--backend=cpu", "--codec=loco:decay=0", input])[0]["bytes"].clone();
+    assert_eq!((bytes("--input=f32"), bytes("--input=bf16")), (6656.into(), 4608.into()));
+}
+
+#[test]
+fn bench_kernels_measures_every_adapter_and_refuses_a_name_that_none_has() {
+    let adapters = gradwire::gpu::adapters();
+    let required = std::env::var("GRADWIRE_REQUIRE_GPU").is_ok_and(|value| value == "1");
+    assert!(!required || !adapters.is_empty(), "GRADWIRE_REQUIRE_GPU is 1, but there is no adapter");
+    let rows = kernel_rows(&["--backend=all", "--codec=loco", "--codec=f32"]);
+    let on = |backend| rows.iter().filter(move |row| row["backend"] == backend);
+    // f32 has no kernel.
+    assert_eq!((on("cpu").count(), on("gpu").count()), (6, 3 * adapters.len()), "{rows:?}");
+    for (three, info) in on("gpu").collect::<Vec<_>>().chunks(3).zip(&adapters) {
+        for (row, kernel) in three.iter().zip(["encode", "average", "copy"]) {
+            assert_eq!((&row["kernel"], &row["codec"]), (&kernel.into(), &"loco".into()));
+            assert_eq!((&row["adapter"], &row["elements"]), (&info.name.as_str().into(), &1024.into()));
+            assert!(row["gb_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+    let output = output(&["bench", "kernels", "--adapter=no such adapter"]);
+    assert_eq!(output.status.code(), Some(1));
+    let line = one_line(&output);
+    assert!(line.contains("adapter"), "{line}");
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Span {
 }
 
 /// Refuses a codec with another kernel or layout than the state was made for; its scale may be another.
-fn check_codec(expected: &Codec, given: &Codec) -> Result<(), GpuError> {
+pub(super) fn check_codec(expected: &Codec, given: &Codec) -> Result<(), GpuError> {
     given.validate()?;
     if expected.id() != given.id() {
         return Err(GpuError::Codec { expected: expected.id(), given: given.id() });

@@ -90,6 +90,14 @@ pub enum GpuError {
         /// The codec that was asked for.
         codec: CodecId,
     },
+    /// The codec changes packets on the host before their mean, which nobody does to packets on the device.
+    #[error(
+        "codec {codec} changes packets on the host before their mean: it averages packets of the host only"
+    )]
+    HostStep {
+        /// The codec that was asked for.
+        codec: CodecId,
+    },
     /// The caller's codec is another than the state was made for.
     #[error("codec is {given}, this state was made for {expected}")]
     Codec {
@@ -105,6 +113,34 @@ pub enum GpuError {
         expected: Input,
         /// The type given.
         given: Input,
+    },
+    /// The caller's buffer, or the part of it that is to be bound, is too small.
+    #[error("{what} has {given} bytes to bind, the kernel needs {needed}")]
+    BindingSize {
+        /// Which buffer.
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes from the offset on.
+        given: u64,
+    },
+    /// The part of the caller's buffer that is to be bound begins where the device can't bind.
+    #[error("{what} begins at byte {offset}, the device binds at multiples of {alignment}")]
+    BindingOffset {
+        /// Which buffer.
+        what: &'static str,
+        /// The offset given.
+        offset: u64,
+        /// The device's alignment.
+        alignment: u64,
+    },
+    /// Two parts of one buffer of the caller overlap.
+    #[error("{first} and {second} overlap in one buffer")]
+    BindingOverlap {
+        /// One of them.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
     },
     /// The caller's configuration is out of range.
     #[error(transparent)]

@@ -54,7 +54,7 @@ pub(crate) struct Grid {
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
     name: &'static str,
-    pipeline: wgpu::ComputePipeline,
+    pub(crate) pipeline: wgpu::ComputePipeline,
 }
 
 impl Kernel {
@@ -83,12 +83,22 @@ impl Kernel {
         gpu: &Gpu,
         buffers: &[Option<&wgpu::Buffer>],
     ) -> Result<wgpu::BindGroup, GpuError> {
+        let whole = |buffer| wgpu::BufferBinding { buffer, offset: 0, size: None };
+        let parts = (0_u32..).zip(buffers).filter_map(|(index, buffer)| Some((index, whole((*buffer)?))));
+        self.bind_parts(gpu, parts)
+    }
+
+    /// Binds parts of buffers at the indices that stand with them.
+    pub(crate) fn bind_parts<'a>(
+        &self,
+        gpu: &Gpu,
+        parts: impl Iterator<Item = (u32, wgpu::BufferBinding<'a>)>,
+    ) -> Result<wgpu::BindGroup, GpuError> {
         gpu.guard(|device| {
-            let entries: Vec<_> = (0u32..)
-                .zip(buffers)
-                .filter_map(|(binding, buffer)| {
-                    buffer
-                        .map(|buffer| wgpu::BindGroupEntry { binding, resource: buffer.as_entire_binding() })
+            let entries: Vec<_> = parts
+                .map(|(binding, part)| wgpu::BindGroupEntry {
+                    binding,
+                    resource: wgpu::BindingResource::Buffer(part),
                 })
                 .collect();
             Ok(device.create_bind_group(&wgpu::BindGroupDescriptor {

@@ -35,6 +35,32 @@ impl Method {
         words[..N].copy_from_slice(&own);
         Self { shader, per_workgroup, words, counts_elements: false }
     }
+
+    /// `Params` of an encode kernel.
+    pub(crate) fn encode_params(&self, units: u32, columns: u32, elements: usize) -> [u32; 2 + WORDS] {
+        let mut params = [0; 2 + WORDS];
+        params[..2].copy_from_slice(&[units, columns]);
+        params[2..].copy_from_slice(&self.words);
+        if self.counts_elements {
+            params[2] = u32::try_from(elements).unwrap_or(u32::MAX);
+        }
+        params
+    }
+
+    /// `Params` of an average kernel.
+    pub(crate) fn average_params(
+        &self,
+        units: u32,
+        columns: u32,
+        ranks: usize,
+        elements: usize,
+    ) -> [u32; 4 + WORDS] {
+        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut params = [0; 4 + WORDS];
+        params[..4].copy_from_slice(&[units, columns, narrow(ranks), narrow(elements)]);
+        params[4..].copy_from_slice(&self.words);
+        params
+    }
 }
 
 /// Turns a gradient into a packet at `step`; `None` if only the CPU does.

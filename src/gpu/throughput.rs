@@ -1,8 +1,9 @@
 //! How fast an adapter runs the kernels, against a plain copy on the same device.
 //!
-//! **What.** Seconds of the kernels on data that is on the device already, and of whole calls with their transfers.
+//! **What.** Seconds of the kernels of any codec on data that is on the device already.
 //!
-//! **Cost.** At least 0.35 s a measurement, and the memory of the states it makes.
+//! **Cost.** About 0.35 s a measurement, of which there are three, or 7 runs of a kernel that takes longer than 0.05 s;
+//! and the memory of the states it makes.
 
 use std::time::Instant;
 
@@ -10,17 +11,19 @@ use wgpu::BufferUsages;
 
 use super::buffer::{self, device_buffer};
 use super::{Average, Encode, Gpu, GpuError, Limits};
-use crate::codec::loco::Config;
-use crate::codec::{Codec, Input, Step};
+use crate::codec::{Codec, Gradient, Input, Step};
 
 /// Repeats of every measurement.
-const REPEATS: usize = 5;
+pub const REPEATS: usize = 5;
+
+/// Ranks of every average.
+pub const RANKS: usize = 4;
+
+/// Their samples: odd, so that no product of the mean is a shift.
+pub const WEIGHTS: [u32; RANKS] = [3, 5, 7, 9];
 
 /// A repeat runs as often as fills this many seconds, so that submission and wake-up do not count.
 const REPEAT_SECONDS: f64 = 0.05;
-
-/// Bytes that the copy reads, and writes: together beyond any cache.
-const COPY_BYTES: u64 = 64 << 20;
 
 /// Seconds of one run, over several repeats.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,55 +70,75 @@ impl Rate {
     }
 }
 
+/// Bytes that the encode of `elements` elements reads and writes: gradient, packet, and the state twice; whole units.
+#[must_use]
+pub fn encode_bytes(codec: &Codec, input: Input, elements: usize) -> u64 {
+    let unit = codec.unit();
+    let bytes = unit.elements * input.bytes() + 4 * unit.words + 8 * unit.state_words;
+    elements.div_ceil(unit.elements) as u64 * bytes as u64
+}
+
+/// Bytes that the average of `ranks` packets of `elements` elements reads and writes: packets, mean, and the state of a
+/// codec that has one for means twice; whole units.
+#[must_use]
+pub fn average_bytes(codec: &Codec, ranks: usize, elements: usize) -> u64 {
+    let unit = codec.unit();
+    let state_words = codec.mean_state_words(ranks, unit.elements);
+    let bytes = 4 * ranks * unit.words + 4 * unit.elements + 8 * state_words;
+    elements.div_ceil(unit.elements) as u64 * bytes as u64
+}
+
 /// What [`measure`] found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Throughput {
-    /// Elements of one kernel run: those asked for, at most one part.
+    /// Elements of one kernel run: those of the gradient, at most what the adapter takes in one dispatch.
     pub elements: usize,
-    /// Ranks that the average had.
-    pub ranks: usize,
-    /// The encode kernel: 6.5 bytes per element.
+    /// The encode kernel: [`encode_bytes`].
     pub encode: Rate,
-    /// The average kernel: half a byte per element and rank, and 4 bytes per element.
+    /// The average kernel: [`average_bytes`].
     pub average: Rate,
-    /// A copy from one device buffer to another.
+    /// A copy from one device buffer to another, which moves as many bytes as the encode.
     pub copy: Rate,
-    /// A whole call of [`Encode::encode`], with upload and readback: 4.5 bytes per element over the bus.
-    pub encode_call: Rate,
 }
 
-/// Measures the kernels and a copy on `gpu`, on `elements` elements (at least 1; at most 16 Mi count).
+/// Measures the kernels of `codec` and a copy on `gpu`, with [`RANKS`] ranks in the average.
+///
+/// The data decide how much some codecs have to do: `gradient` should have about the scale that the codec is run with.
 ///
 /// # Errors
 ///
-/// Those of a failing device.
-pub fn measure(gpu: &Gpu, elements: usize) -> Result<Throughput, GpuError> {
-    const RANKS: usize = 4;
-    let part = usize::try_from(Limits::of(gpu).binding_bytes / 4).unwrap_or(usize::MAX) & !7;
-    let elements = elements.clamp(1, part);
-    let codec = Codec::Loco(Config { scale_log2: 0, ..Config::default() });
-    let gradient: Vec<f32> = (0..elements).map(|at| (at * 7 % 251) as f32 / 50.0 - 2.5).collect();
+/// [`GpuError::NoKernel`], those of a failing device, and [`GpuError::Length`] of a gradient without elements.
+pub fn measure(gpu: &Gpu, codec: &Codec, gradient: Gradient<'_>) -> Result<Throughput, GpuError> {
+    if gradient.is_empty() {
+        return Err(GpuError::Length { what: "gradient", unit: "elements", expected: 1, given: 0 });
+    }
+    // One dispatch as large as the device takes it: the host's own parts are as small as copying asks for.
+    let available = &gpu.info().limits;
+    let binding_bytes = available.binding_bytes.min(available.buffer_bytes / 2);
+    let limits = Limits { binding_bytes, ..Limits::of(gpu) };
+    let unit = codec.unit();
+    let words = (RANKS * unit.words).max(unit.state_words).max(codec.mean_state_words(RANKS, unit.elements));
+    let most = limits.units(unit.elements, 4 * words.max(unit.elements)) * unit.elements;
+    let elements = gradient.len().min(most);
+    let gradient = gradient.slice(0..elements);
     let mut packet = vec![0; codec.packet_words(elements)];
 
-    let mut encode = Encode::new(gpu, &codec, Input::F32, elements)?;
-    let encode_call = Rate::measure(|times| {
-        for _ in 0..times {
-            encode.encode(&codec, Step::FIRST, (&gradient).into(), &mut packet)?;
-        }
-        Ok::<_, GpuError>(elements as u64 * 9 / 2)
-    })?;
-    let encode_rate = Rate::measure(|times| Ok::<_, GpuError>(encode.rerun(times)? * 13 / 2))?;
+    let mut encode = Encode::with_limits(gpu, codec, gradient.input(), elements, limits)?;
+    // Fills the buffers that the kernel then runs on.
+    encode.encode(codec, Step::FIRST, gradient, &mut packet)?;
+    let bytes = encode_bytes(codec, gradient.input(), elements);
+    let encode_rate = Rate::measure(|times| encode.rerun(times).map(|()| bytes))?;
     drop(encode);
 
-    let mut average = Average::new(gpu, &codec, elements)?;
-    let mut mean = gradient;
-    average.average(&codec, &[packet.as_slice(); RANKS], &[1; RANKS], &mut mean)?;
-    let average_rate = Rate::measure(|times| average.rerun(times))?;
+    let mut average = Average::with_limits(gpu, codec, elements, limits)?;
+    average.average(codec, &[packet.as_slice(); RANKS], &WEIGHTS, &mut vec![0.0; elements])?;
+    let average_bytes = average_bytes(codec, RANKS, elements);
+    let average_rate = Rate::measure(|times| average.rerun(times).map(|()| average_bytes))?;
     drop(average);
 
-    let copy = copy(gpu, COPY_BYTES.min(gpu.info().limits.buffer_bytes / 4 * 4))?;
-    Ok(Throughput { elements, ranks: RANKS, encode: encode_rate, average: average_rate, copy, encode_call })
+    let copy = copy(gpu, (bytes / 8 * 4).clamp(4, available.buffer_bytes / 4 * 4))?;
+    Ok(Throughput { elements, encode: encode_rate, average: average_rate, copy })
 }
 
 /// Copies `bytes` between two device buffers, which moves twice as many.
@@ -141,6 +164,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test code")]
 
     use super::*;
+    use crate::codec::CodecId;
+
+    #[test]
+    fn bytes_are_those_of_whole_units_and_of_loco_6_and_a_half_per_element() {
+        let loco = Codec::new(CodecId::Loco);
+        assert_eq!(encode_bytes(&loco, Input::F32, 1 << 20), 13 << 19);
+        assert_eq!(encode_bytes(&loco, Input::F16, 9), 2 * (16 + 4 + 16));
+        assert_eq!(average_bytes(&loco, RANKS, 1 << 20), 6 << 20);
+        assert_eq!(encode_bytes(&Codec::F32, Input::F32, 8), 64);
+    }
 
     #[test]
     fn a_rate_is_the_median_of_its_repeats_in_order() {

@@ -42,7 +42,7 @@ pub(crate) enum OptimizerName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackendName {
-    /// A hardware GPU if there is one, else the CPU.
+    /// A hardware GPU if there is one and it gives the bits of the CPU, else the CPU.
     Auto,
     /// The CPU functions, which define every bit.
     Cpu,

@@ -3,13 +3,14 @@
 //! Every adapter is asked for exactness (bit for bit the CPU definition) and speed. Ends with 0 also without any:
 //! a rank without a GPU is a full member of a run.
 
-use gradwire::codec::Step;
-use gradwire::codec::loco::{self, Config, packet_words};
-use gradwire::gpu::throughput::{self, Rate};
+use gradwire::codec::loco::{self, Config};
+use gradwire::codec::{Codec, Input};
+use gradwire::gpu::throughput;
 use gradwire::gpu::{AdapterChoice, AdapterInfo, DeviceType, Gpu, GpuError, adapters, probe};
 use gradwire::transport::quic::Tuning;
 use serde::Serialize;
 
+use crate::bench::cpu::{self, Values};
 use crate::failure::Failure;
 
 /// Elements that an adapter measures: 104 MB in and out, beyond any cache.
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 
 /// Looks, measures, and prints on stdout.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let report = examine();
+    let report = examine()?;
     if args.json {
         crate::say::print(serde_json::to_string(&report).map_err(Failure::work)?)
     } else {
@@ -84,13 +85,13 @@ struct Udp {
     gro: Option<bool>,
 }
 
-fn examine() -> Report {
+fn examine() -> Result<Report, Failure> {
     let found = adapters();
     let adapters: Vec<Adapter> = found.iter().map(examine_adapter).collect();
-    let cpu = measure_cpu();
+    let cpu = measure_cpu()?;
     let udp = examine_udp();
     let advice = advice(&found, &adapters, &cpu, &udp);
-    Report { adapters, cpu, udp, advice }
+    Ok(Report { adapters, cpu, udp, advice })
 }
 
 fn examine_adapter(info: &AdapterInfo) -> Adapter {
@@ -123,37 +124,24 @@ fn try_adapter(info: &AdapterInfo, adapter: &mut Adapter) -> Result<(), GpuError
     adapter.exact = difference.is_none();
     adapter.problem = difference.map(|difference| difference.to_string());
     let software = info.device_type == DeviceType::Software;
-    let measured = throughput::measure(&gpu, if software { ELEMENTS_IN_SOFTWARE } else { ELEMENTS })?;
+    let values = Values::new(Input::F32, if software { ELEMENTS_IN_SOFTWARE } else { ELEMENTS });
+    let measured = throughput::measure(&gpu, &codec(), values.gradient())?;
     adapter.encode_gb_per_s = Some(measured.encode.gb_per_s());
     adapter.copy_gb_per_s = Some(measured.copy.gb_per_s());
     Ok(())
 }
 
+/// What speed is told of.
+fn codec() -> Codec {
+    cpu::scaled(Codec::Loco(Config::default()))
+}
+
 /// One core, as one rank of a fleet uses it.
-fn measure_cpu() -> Cpu {
-    let config = Config { scale_log2: 0, ..Config::default() };
-    let elements = ELEMENTS;
-    let gradient: Vec<f32> = (0_u16..251).map(|k| f32::from(k) / 50.0 - 2.5).cycle().take(elements).collect();
-    let mut residual = vec![0_i8; elements];
-    let mut packet = vec![0; packet_words(elements)];
-    let repeat = |work: &mut dyn FnMut() -> u64| {
-        Rate::measure(|times| {
-            Ok::<_, std::convert::Infallible>((0..times).map(|_| work()).max().unwrap_or(0))
-        })
-        .unwrap_or_else(|never| match never {})
-    };
-    let encode = repeat(&mut || {
-        loco::encode(&config, Step::FIRST, (&gradient).into(), &mut residual, &mut packet);
-        elements as u64 * 13 / 2
-    });
-    let source = vec![1_u8; elements * 13 / 4];
-    let mut target = vec![0_u8; source.len()];
-    let copy = repeat(&mut || {
-        target.copy_from_slice(std::hint::black_box(&source));
-        std::hint::black_box(&mut target);
-        2 * source.len() as u64
-    });
-    Cpu { encode_gb_per_s: encode.gb_per_s(), copy_gb_per_s: copy.gb_per_s(), simd: loco::fastest().name }
+fn measure_cpu() -> Result<Cpu, Failure> {
+    let values = Values::new(Input::F32, ELEMENTS);
+    let rates = cpu::measure(&codec(), values.gradient()).map_err(Failure::work)?;
+    let (encode_gb_per_s, copy_gb_per_s) = (rates.encode.gb_per_s(), rates.copy.gb_per_s());
+    Ok(Cpu { encode_gb_per_s, copy_gb_per_s, simd: loco::fastest().name })
 }
 
 /// What the Linux kernel tells under `/proc`; elsewhere nothing.

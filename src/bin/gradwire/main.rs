@@ -6,6 +6,7 @@
 
 mod args;
 mod backend;
+mod bench;
 mod doctor;
 mod event;
 mod failure;
@@ -46,6 +47,7 @@ enum Verb {
     Keygen(keygen::Args),
     Verify(verify::Args),
     Doctor(doctor::Args),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
+        Verb::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -130,11 +130,11 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     let mut task = job.load(world.size())?;
     let config = mesh_config(args, &job, &place, task.as_ref());
     teller.begin(args, &job, world)?;
-    let (settled, note) = backend::settle(args.backend, job.adapter.as_deref());
+    let (settled, note) = backend::settle(args.backend, job.adapter.as_deref(), &[args.codec]);
     if let Some(note) = note {
         note!("{note}");
     }
-    let opened = backend::open(settled, job.adapter.as_deref())?;
+    let opened = backend::open(settled, job.adapter.as_deref(), &args.codec)?;
 
     let pending = QuicMesh::bind(config).map_err(Failure::work)?;
     let own = world.rank().0;

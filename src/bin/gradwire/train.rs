@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.out.as_deref().map_or(Ok(()), Output::check)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
     let params = plan.job.load(plan.nodes)?.layout().elements();
-    let note = plan.settle();
+    let note = plan.settle(&codecs);
     let job = &plan.job;
     interrupt::watch()?;
     let mut output = Output::create(&folder::choose(args.out.as_deref())?)?;
@@ -164,11 +164,11 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
 
 impl Plan {
     /// Settles what `auto` means, once for all ranks; returns a line to say where that is the CPU.
-    fn settle(&mut self) -> Option<String> {
+    fn settle(&mut self, schemes: &[Scheme]) -> Option<String> {
         if !self.backends.contains(&BackendName::Auto) {
             return None;
         }
-        let (settled, note) = backend::settle(BackendName::Auto, self.job.adapter.as_deref());
+        let (settled, note) = backend::settle(BackendName::Auto, self.job.adapter.as_deref(), schemes);
         let ranks: Vec<String> = (0..self.backends.len())
             .filter(|rank| self.backends[*rank] == BackendName::Auto)
             .map(|rank| rank.to_string())

@@ -5,7 +5,7 @@ use wgpu::BufferUsages;
 use super::super::buffer::{self, HEAD, HEAD_BYTES, Lane, Piece};
 use super::super::error::check_length;
 use super::super::kernel::{Kernel, Limits};
-use super::super::method::{self, Method, WORDS};
+use super::super::method::{self, Method};
 use super::super::{Gpu, GpuError};
 use super::{Cut, check_codec};
 use crate::codec::{Codec, Input};
@@ -170,15 +170,8 @@ impl Average {
             let lane = &mut lanes[index % 2];
             lane.land(&self.gpu, &mut take)?;
             let grid = self.limits.grid(span.units(), method.per_workgroup);
-            let mut head = [0; 4 + WORDS];
-            let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-            head[..4].copy_from_slice(&[
-                span.units(),
-                grid.columns,
-                narrow(packets.len()),
-                narrow(span.elements.len()),
-            ]);
-            head[4..].copy_from_slice(&method.words);
+            let (ranks, elements) = (packets.len(), span.elements.len());
+            let head = method.average_params(span.units(), grid.columns, ranks, elements);
             let head = Piece { at: 0, bytes: bytemuck::cast_slice(&head), zeros: 0 };
             let all_weights = Piece { at: HEAD, bytes: bytemuck::cast_slice(weights), zeros: 0 };
             let words = span.words(unit, packet_words);
@@ -317,19 +310,15 @@ impl Average {
         if self.broken { Err(GpuError::Broken { adapter: self.gpu.info().name.clone() }) } else { Ok(()) }
     }
 
-    /// Runs the kernel of the first part `times` times on what its buffers hold, and waits: for measuring.
+    /// Runs the kernel `times` times on what the buffers of the last call hold, and waits: for measuring.
     ///
-    /// Returns the bytes that one run reads and writes. Needs an earlier [`Average::average`], whose parameters are then
-    /// still in place if it had one part.
-    pub(crate) fn rerun(&mut self, times: u32) -> Result<u64, GpuError> {
-        let Some(inbox) = &self.inbox else { return Ok(0) };
-        let Inbox { cut, ranks, .. } = inbox;
-        let units = cut.longest();
+    /// Only for work that is one part, after an [`Average::average`]: parameters and buffers are those of its last one.
+    pub(crate) fn rerun(&mut self, times: u32) -> Result<(), GpuError> {
+        let Some(inbox) = &self.inbox else { return Ok(()) };
         let method = method(&self.codec, 1)?;
-        let grid = self.limits.grid(u32::try_from(units).unwrap_or(u32::MAX), method.per_workgroup);
-        self.kernel.repeat(&self.gpu, &inbox.bindings[0], grid, times)?;
-        let unit_bytes = 4 * (ranks * cut.unit.words + cut.unit.elements + 2 * ranks * self.state_unit());
-        Ok((units * unit_bytes) as u64)
+        let units = u32::try_from(inbox.cut.longest()).unwrap_or(u32::MAX);
+        let grid = self.limits.grid(units, method.per_workgroup);
+        self.kernel.repeat(&self.gpu, &inbox.bindings[0], grid, times)
     }
 }
 

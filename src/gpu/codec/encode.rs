@@ -5,7 +5,7 @@ use wgpu::BufferUsages;
 use super::super::buffer::{self, HEAD, HEAD_BYTES, Lane, Piece};
 use super::super::error::check_length;
 use super::super::kernel::{Kernel, Limits};
-use super::super::method::{self, Method, WORDS};
+use super::super::method::{self, Method};
 use super::super::{Gpu, GpuError};
 use super::{Cut, Span, check_codec};
 use crate::codec::{Codec, Gradient, Input, Stats, Step};
@@ -219,12 +219,7 @@ impl Encode {
             lane.land(gpu, &mut take)?;
             let span = &part.span;
             let grid = limits.grid(span.units(), method.per_workgroup);
-            let mut head = [0; 2 + WORDS];
-            head[..2].copy_from_slice(&[span.units(), grid.columns]);
-            head[2..].copy_from_slice(&method.words);
-            if method.counts_elements {
-                head[2] = u32::try_from(span.elements.len()).unwrap_or(u32::MAX);
-            }
+            let head = method.encode_params(span.units(), grid.columns, span.elements.len());
             let bytes = gradient.slice(span.elements.clone()).as_bytes();
             let padded = span.units.len() * unit.elements * gradient.input().bytes();
             // An upload buffer holds the last step's gradient: the padding of a short unit must be zero again.
@@ -293,15 +288,14 @@ impl Encode {
         if self.broken { Err(GpuError::Broken { adapter: self.gpu.info().name.clone() }) } else { Ok(()) }
     }
 
-    /// Runs the kernel of the first part `times` times on what its buffers hold, and waits: for measuring.
+    /// Runs the kernel `times` times on what the buffers of the last call hold, and waits: for measuring.
     ///
-    /// Returns the elements of one run.
-    pub(crate) fn rerun(&mut self, times: u32) -> Result<u64, GpuError> {
-        let Some(part) = self.parts.first() else { return Ok(0) };
+    /// Only for work that is one part: parameters and buffers are those of the last one.
+    pub(crate) fn rerun(&mut self, times: u32) -> Result<(), GpuError> {
+        let [part] = self.parts.as_slice() else { return Ok(()) };
         let method = method(&self.codec, Step::FIRST)?;
         let grid = self.limits.grid(part.span.units(), method.per_workgroup);
-        self.kernel.repeat(&self.gpu, &part.binding, grid, times)?;
-        Ok(part.span.elements.len() as u64)
+        self.kernel.repeat(&self.gpu, &part.binding, grid, times)
     }
 }
 

@@ -76,7 +76,7 @@ fn one(
     let own_fault =
         |failure: Failure| Fault { rank, culprit: Some(rank), message: format!("rank {rank}: {failure}") };
     let mut task = job.load(nodes).map_err(own_fault)?;
-    let opened = backend::open(backend, job.adapter.as_deref()).map_err(own_fault)?;
+    let opened = backend::open(backend, job.adapter.as_deref(), &codec).map_err(own_fault)?;
     let mut tell = |event| {
         let _ = events.send(event);
     };
