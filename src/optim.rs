@@ -1,12 +1,13 @@
 //! Optimizers on the averaged shard.
 //!
 //! Only the owner of a shard runs its optimizer, on f32 master parameters, and everyone receives the result;
-//! so the float arithmetic here needs no twin, and one rank's rounding can't split the fleet.
+//! so one rank's rounding can't split the fleet, and float arithmetic is allowed. The device has it too
+//! (`gpu::Optimizer`), not to the bit but within a few units in the last place.
 //! No fused multiply-add and no library function but `sqrt` (correctly rounded by IEEE 754) occurs, so
 //! that a run repeats to the bit on every platform.
 
-mod adam;
-mod sgd;
+pub mod adam;
+pub mod sgd;
 
 pub use adam::AdamW;
 pub use sgd::Sgd;
@@ -46,6 +47,15 @@ impl Config {
         }
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AdamW(_) => "adamw",
+            Self::Sgd(_) => "sgd",
+        }
+    }
+
     /// State for one shard of `elements`, all zero.
     #[must_use]
     pub fn state(&self, elements: usize) -> State {
@@ -57,7 +67,7 @@ impl Config {
 }
 
 /// What an optimizer remembers of one shard: 8 bytes per element for AdamW, 4 for SGD.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum State {
     /// First and second moments.
@@ -67,6 +77,24 @@ pub enum State {
 }
 
 impl State {
+    /// Elements that it is for.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        match self {
+            Self::AdamW(state) => state.mean.len(),
+            Self::Sgd(state) => state.velocity.len(),
+        }
+    }
+
+    /// The configuration that it was made with.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        match self {
+            Self::AdamW(state) => Config::AdamW(state.config),
+            Self::Sgd(state) => Config::Sgd(state.config),
+        }
+    }
+
     /// One step: moves `parameters` against `gradient`, in place. `learning_rate` is finite and not negative.
     ///
     /// # Panics
@@ -79,6 +107,15 @@ impl State {
             Self::Sgd(state) => state.step(learning_rate, gradient, parameters),
         }
     }
+}
+
+/// Refuses a learning rate that no step may have.
+///
+/// # Errors
+///
+/// If it is negative or not finite.
+pub fn check_learning_rate(value: f32) -> Result<(), ConfigError> {
+    in_range("learning_rate", value, value >= 0.0 && value.is_finite(), "0 or above")
 }
 
 fn in_range(name: &'static str, value: f32, inside: bool, range: &'static str) -> Result<(), ConfigError> {

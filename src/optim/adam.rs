@@ -31,39 +31,95 @@ impl AdamW {
     }
 }
 
+/// beta^t of the two betas: what the bias corrections of step t are made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Powers {
+    // Running products: `powf` differs between platforms, a product does not.
+    beta1: f64,
+    beta2: f64,
+}
+
+impl Powers {
+    /// Before the first step.
+    pub const START: Self = Self { beta1: 1.0, beta2: 1.0 };
+
+    /// Goes on by one step, and gives the numbers that the step has for all elements.
+    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
+    pub fn next(&mut self, config: &AdamW, learning_rate: f32) -> Coefficients {
+        let AdamW { beta1, beta2, epsilon, weight_decay } = *config;
+        self.beta1 *= f64::from(beta1);
+        self.beta2 *= f64::from(beta2);
+        Coefficients {
+            beta1,
+            rest1: 1.0 - beta1,
+            beta2,
+            rest2: 1.0 - beta2,
+            epsilon,
+            step_size: (f64::from(learning_rate) / (1.0 - self.beta1)) as f32,
+            square_scale: (1.0 / (1.0 - self.beta2)) as f32,
+            keep: 1.0 - learning_rate * weight_decay,
+        }
+    }
+}
+
+/// What one step does to every element, the same on CPU and device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coefficients {
+    /// Weight of the old mean.
+    pub beta1: f32,
+    /// Weight of the gradient in the mean.
+    pub rest1: f32,
+    /// Weight of the old mean square.
+    pub beta2: f32,
+    /// Weight of the squared gradient in the mean square.
+    pub rest2: f32,
+    /// Added to the root.
+    pub epsilon: f32,
+    /// Learning rate, divided by the bias of the mean.
+    pub step_size: f32,
+    /// 1 / the bias of the mean square.
+    pub square_scale: f32,
+    /// What weight decay leaves of a parameter.
+    pub keep: f32,
+}
+
+impl Coefficients {
+    /// One step of elements that all four slices have. Shader: `shaders/optim/adamw.wgsl`.
+    pub fn step(&self, gradient: &[f32], parameters: &mut [f32], mean: &mut [f32], square: &mut [f32]) {
+        let Self { beta1, rest1, beta2, rest2, epsilon, step_size, square_scale, keep } = *self;
+        let moments = mean.iter_mut().zip(square);
+        for ((parameter, &g), (mean, square)) in parameters.iter_mut().zip(gradient).zip(moments) {
+            *mean = beta1 * *mean + rest1 * g;
+            *square = beta2 * *square + rest2 * (g * g);
+            let root = (*square * square_scale).sqrt() + epsilon;
+            *parameter = *parameter * keep - step_size * (*mean / root);
+        }
+    }
+}
+
 /// Moments of one shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    config: AdamW,
-    mean: Vec<f32>,
-    square: Vec<f32>,
-    // beta^t as running products: `powf` differs between platforms, a product does not.
-    beta1_power: f64,
-    beta2_power: f64,
+    /// The parameters that the moments were made with.
+    pub config: AdamW,
+    /// How far the bias corrections are.
+    pub powers: Powers,
+    /// Mean of gradients.
+    pub mean: Vec<f32>,
+    /// Mean of squared gradients, of the same length.
+    pub square: Vec<f32>,
 }
 
 impl State {
     pub(super) fn new(config: AdamW, elements: usize) -> Self {
         let zeros = vec![0.0; elements];
-        Self { config, mean: zeros.clone(), square: zeros, beta1_power: 1.0, beta2_power: 1.0 }
+        Self { config, powers: Powers::START, mean: zeros.clone(), square: zeros }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
     pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
         assert_eq!(gradient.len(), self.mean.len(), "gradient of another shard");
-        let AdamW { beta1, beta2, epsilon, weight_decay } = self.config;
-        self.beta1_power *= f64::from(beta1);
-        self.beta2_power *= f64::from(beta2);
-        let step_size = (f64::from(learning_rate) / (1.0 - self.beta1_power)) as f32;
-        let square_scale = (1.0 / (1.0 - self.beta2_power)) as f32;
-        let keep = 1.0 - learning_rate * weight_decay;
-        let moments = self.mean.iter_mut().zip(&mut self.square);
-        for ((parameter, &g), (mean, square)) in parameters.iter_mut().zip(gradient).zip(moments) {
-            *mean = beta1 * *mean + (1.0 - beta1) * g;
-            *square = beta2 * *square + (1.0 - beta2) * (g * g);
-            let root = (*square * square_scale).sqrt() + epsilon;
-            *parameter = *parameter * keep - step_size * (*mean / root);
-        }
+        let coefficients = self.powers.next(&self.config, learning_rate);
+        coefficients.step(gradient, parameters, &mut self.mean, &mut self.square);
     }
 }
 
