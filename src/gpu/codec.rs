@@ -14,6 +14,7 @@ mod average;
 mod encode;
 
 pub use average::Average;
+pub(crate) use average::{THEN, Then};
 pub use encode::Encode;
 
 /// Whether kernels compute `codec`; else [`Encode::new`] and [`Average::new`] refuse it.
@@ -66,7 +67,7 @@ impl Span {
 }
 
 /// Refuses a codec with another kernel or layout than the state was made for; its scale may be another.
-fn check_codec(expected: &Codec, given: &Codec) -> Result<(), GpuError> {
+pub(super) fn check_codec(expected: &Codec, given: &Codec) -> Result<(), GpuError> {
     given.validate()?;
     if expected.id() != given.id() {
         return Err(GpuError::Codec { expected: expected.id(), given: given.id() });

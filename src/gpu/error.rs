@@ -106,6 +106,17 @@ pub enum GpuError {
         /// The type given.
         given: Input,
     },
+    /// The caller's state is that of another optimizer.
+    #[error("state of optimizer {given}, this one is {expected}")]
+    OptimizerKind {
+        /// The optimizer that fits.
+        expected: &'static str,
+        /// The one that the state is of.
+        given: &'static str,
+    },
+    /// The caller's optimizer parameters or learning rate are out of range.
+    #[error(transparent)]
+    Optimizer(#[from] crate::optim::ConfigError),
     /// The caller's configuration is out of range.
     #[error(transparent)]
     Config(#[from] crate::codec::ConfigError),

@@ -5,6 +5,7 @@
 
 use super::source::{self, Shader};
 use crate::codec::{Codec, Step};
+use crate::optim::Config;
 
 /// Most words of `Params` that a codec has of its own.
 pub(crate) const WORDS: usize = 12;
@@ -49,4 +50,15 @@ pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
             Some(Method::new(source::LOCO_AVERAGE, 256, [config.mean_scale(total).to_bits()]))
         }
     }
+}
+
+/// Turns packets into parameters: mean and optimizer in one kernel, whose `Params` has one word of the codec. `None` if
+/// the optimizer's kernel goes on with the mean of [`average`].
+pub(crate) fn average_step(codec: &Codec, optimizer: &Config, total: u32) -> Option<Method> {
+    let shader = match (codec, optimizer) {
+        (Codec::Loco(_), Config::Sgd(_)) => source::LOCO_SGD,
+        (Codec::Loco(_), Config::AdamW(_)) => source::LOCO_ADAMW,
+        _ => return None,
+    };
+    average(codec, total).map(|method| Method { shader, ..method })
 }
