@@ -14,7 +14,8 @@
 //! step the ranks compare their settings ([`settings`]) and, where asked, agree on the codec's scale ([`scale`]).
 //!
 //! **Exactness.** The parameters are the same bits on every rank after every step, whatever computes the
-//! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner.
+//! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner. They
+//! are also those of a fleet of CPUs, unless a rank has its optimizer on a device ([`OptimizerOn`]).
 //!
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
@@ -24,6 +25,7 @@ mod config;
 mod engine;
 mod error;
 mod exchange;
+mod optimizer;
 pub mod packet;
 mod packets;
 pub mod powersgd;
@@ -35,16 +37,16 @@ pub mod settings;
 use bytes::Bytes;
 use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
 
-pub use config::{Config, NonFinite, Scale};
+pub use config::{Config, NonFinite, OptimizerOn, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
 pub use report::{Seconds, StepReport};
 pub use scheme::Scheme;
 
 use crate::codec::{AverageError, Gradient, Step};
-use crate::optim;
 use crate::shard::ShardLayout;
 use exchange::{Exchange, Turn};
+use optimizer::Optimizer;
 use report::Stopwatch;
 
 /// Collectives of one step, in their order.
@@ -66,7 +68,7 @@ pub struct Synchronizer {
     scheme: Scheme,
     exchange: Exchange,
     nonfinite: NonFinite,
-    optimizer: optim::State,
+    optimizer: Optimizer,
     /// Parameters of the own shard, in f32.
     master: Vec<f32>,
     /// Weighted mean gradient of the own shard.
@@ -101,15 +103,16 @@ impl Synchronizer {
             let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.scheme.group());
             let shard = layout.range(world.rank().index());
             let exchange = Exchange::new(&config, layout, world.rank().index())?;
-            Ok((layout, shard, exchange))
+            let optimizer = Optimizer::new(&config, &parameters[shard.clone()])?;
+            Ok((layout, shard, exchange, optimizer))
         });
         match made {
-            Ok((layout, shard, exchange)) => Ok(Self {
+            Ok((layout, shard, exchange, optimizer)) => Ok(Self {
                 layout,
                 scheme: config.scheme,
                 exchange,
                 nonfinite: config.nonfinite,
-                optimizer: config.optimizer.state(shard.len()),
+                optimizer,
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
@@ -239,10 +242,17 @@ impl Synchronizer {
         }
 
         if !report.skipped {
-            let mut turn =
-                Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-            self.exchange.mean(&mut turn, &weights, &mut self.mean)?;
-            self.optimizer.step(learning_rate, &self.mean, &mut self.master);
+            let (exchange, master) = (&mut self.exchange, &mut self.master);
+            if !self.optimizer.average_step(exchange, &weights, learning_rate, master)? {
+                let mut turn = Turn {
+                    communicator: &mut self.communicator,
+                    step,
+                    report: &mut report,
+                    watch: &mut watch,
+                };
+                self.exchange.mean(&mut turn, &weights, &mut self.mean)?;
+                self.optimizer.step(learning_rate, &self.mean, &mut self.master)?;
+            }
             watch.lap(&mut report.seconds.optimizer);
             report.parameter_packet_bytes = self.gather(step, parameters)?;
             watch.lap(&mut report.seconds.gather);

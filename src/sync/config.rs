@@ -25,7 +25,20 @@ pub enum NonFinite {
     Skip,
 }
 
-/// How to synchronise. All but `backend` must be equal on all ranks, and is compared before the first step.
+/// Where the owner of a shard keeps its master parameters and computes its optimizer step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptimizerOn {
+    /// On the CPU: the parameters of a run are the same bits whatever the backends are. The default.
+    #[default]
+    Cpu,
+    /// On the device of [`Backend::Gpu`]; the CPU where the backend is the CPU. The mean then need not leave the device.
+    ///
+    /// All ranks of a run still have the same bits, as the owner's are sent to everyone; but floats on a device are not
+    /// exact, so that a run with other devices or with CPUs differs in the last places.
+    Device,
+}
+
+/// How to synchronise. All but `backend` and `optimizer_on` must be equal on all ranks, and is compared before the first step.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What the gradient travels as.
@@ -38,6 +51,8 @@ pub struct Config {
     pub backend: Backend,
     /// What turns the mean gradient into parameters.
     pub optimizer: optim::Config,
+    /// Where it is computed on this rank. Default [`OptimizerOn::Cpu`].
+    pub optimizer_on: OptimizerOn,
     /// What to do about NaN and infinity.
     pub nonfinite: NonFinite,
 }
@@ -53,6 +68,7 @@ impl Config {
             scale: Scale::Auto,
             backend: Backend::Cpu,
             optimizer,
+            optimizer_on: OptimizerOn::default(),
             nonfinite: NonFinite::default(),
         }
     }

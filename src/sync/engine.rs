@@ -107,6 +107,14 @@ impl Engine {
         &self.words[first..first + words]
     }
 
+    /// The words of the received packets, by rank.
+    pub(super) fn received(&mut self, packets: &[Bytes]) -> Vec<&[u32]> {
+        for (words, packet) in self.received.iter_mut().zip(packets) {
+            read_words(packet, words);
+        }
+        self.received.iter().map(Vec::as_slice).collect()
+    }
+
     /// The weighted mean of the received packets, which are known to fit the shard, into `mean`.
     pub(super) fn average(
         &mut self,
