@@ -107,7 +107,7 @@ fn descend(codec: Codec, backends: &[Backend], optimizer: optim::Config, on: Opt
             let gradient = parameters.clone();
             let samples = u32::try_from(rank).unwrap() + 1;
             let report = synchronizer.step(&gradient, samples, 0.05, &mut parameters).unwrap();
-            assert!(!report.skipped);
+            assert!(!report.skipped, "every gradient is finite");
         }
         synchronizer.finish().unwrap();
         parameters

@@ -221,7 +221,7 @@ fn lanes(gpu: &Gpu, masters: &Masters, bytes: u64) -> Result<Vec<Lane>, GpuError
     (0..masters.parts().min(2)).map(|_| Lane::new(gpu, bytes, bytes)).collect()
 }
 
-/// Elements `range` of `values`, rounded up to whole groups: where a slice ends inside a group, the group is padded.
+/// Groups that the elements of `range` need, which starts on one; the last may be padded.
 fn groups(range: &Range<usize>) -> usize {
     range.len().div_ceil(GROUP)
 }

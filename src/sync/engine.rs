@@ -108,6 +108,7 @@ impl Engine {
     }
 
     /// The words of the received packets, by rank.
+    #[cfg(feature = "gpu")]
     pub(super) fn received(&mut self, packets: &[Bytes]) -> Vec<&[u32]> {
         for (words, packet) in self.received.iter_mut().zip(packets) {
             read_words(packet, words);

@@ -1,5 +1,8 @@
 //! What moves the master parameters of the own shard: the CPU, or a device that keeps them.
 
+use bytes::Bytes;
+
+use super::engine::Engine;
 #[cfg(feature = "gpu")]
 use super::{Backend, OptimizerOn, Scale};
 use super::{Config, SyncError};
@@ -40,11 +43,12 @@ impl Optimizer {
 
     /// Mean and step without the host in between, from one packet per rank; false, and nothing done, where there is no
     /// such way.
-    #[cfg_attr(not(feature = "gpu"), expect(clippy::unnecessary_wraps, reason = "a device may fail"))]
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only a device takes packets"))]
     pub(super) fn average_step(
         &mut self,
+        engine: &mut Engine,
         codec: &Codec,
-        packets: &[&[u32]],
+        packets: &[Bytes],
         weights: &[u32],
         learning_rate: f32,
         master: &mut [f32],
@@ -52,7 +56,7 @@ impl Optimizer {
         match self {
             #[cfg(feature = "gpu")]
             Self::Owner(owner) => {
-                owner.step(codec, packets, weights, learning_rate, master)?;
+                owner.step(codec, &engine.received(packets), weights, learning_rate, master)?;
                 Ok(true)
             }
             _ => Ok(false),

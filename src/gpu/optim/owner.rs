@@ -29,7 +29,7 @@ pub struct Owner {
 #[derive(Debug)]
 enum Way {
     /// One kernel reads packets and writes parameters.
-    One { kernel: Kernel, inbox: Option<Inbox> },
+    One { kernel: Kernel, inbox: Option<Box<Inbox>> },
     /// The optimizer's kernel reads the buffer that the codec's wrote.
     Two { average: Box<Average>, kernel: Kernel, bound: Option<Bound> },
 }
@@ -157,7 +157,7 @@ impl Owner {
                 // Only a call that ran to its end leaves buffers that the next one can trust.
                 let mut own = match inbox.take().filter(|inbox| inbox.ranks >= packets.len()) {
                     Some(inbox) => inbox,
-                    None => Inbox::new(masters, kernel, codec, packets.len())?,
+                    None => Box::new(Inbox::new(masters, kernel, codec, packets.len())?),
                 };
                 own.run(
                     masters,
