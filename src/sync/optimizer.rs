@@ -1,14 +1,11 @@
 //! What moves the master parameters of the own shard: the CPU, or a device that keeps them.
 
-use bytes::Bytes;
-
-use super::engine::Engine;
+use super::exchange::Exchange;
 #[cfg(feature = "gpu")]
-use super::{Backend, OptimizerOn, Scale};
+use super::{Backend, OptimizerOn, Scale, Scheme};
 use super::{Config, SyncError};
-use crate::codec::Codec;
 #[cfg(feature = "gpu")]
-use crate::gpu;
+use crate::gpu::{self, Gpu};
 use crate::optim;
 
 /// The optimizer of the own shard, with its moments.
@@ -27,28 +24,32 @@ impl Optimizer {
     pub(super) fn new(config: &Config, master: &[f32]) -> Result<Self, SyncError> {
         #[cfg(feature = "gpu")]
         if let (OptimizerOn::Device, Backend::Gpu(gpu)) = (config.optimizer_on, &config.backend) {
-            let codec = &config.codec;
-            // Scales are agreed on by the mean of the step before, and a state for means also follows packets of a step
-            // that is not taken.
-            let mean_on_host = config.scale == Scale::Auto && codec.rescales();
-            let has_state = codec.mean_state_words(1, codec.unit().elements) > 0;
-            return Ok(if mean_on_host || has_state || !gpu::has_kernels(codec) {
-                Self::Device(Box::new(gpu::Optimizer::new(gpu, &config.optimizer, master)?))
-            } else {
-                Self::Owner(Box::new(gpu::Owner::new(gpu, codec, &config.optimizer, master)?))
-            });
+            return Self::on_device(gpu, config, master);
         }
         Ok(Self::Cpu(config.optimizer.state(master.len())))
     }
 
-    /// Mean and step without the host in between, from one packet per rank; false, and nothing done, where there is no
+    #[cfg(feature = "gpu")]
+    fn on_device(gpu: &Gpu, config: &Config, master: &[f32]) -> Result<Self, SyncError> {
+        let optimizer = &config.optimizer;
+        if let Scheme::Codec(codec) = &config.scheme {
+            // Scales are agreed on by the mean of the step before, and a state for means also follows packets of a step
+            // that is not taken.
+            let mean_on_host = config.scale == Scale::Auto && codec.rescales();
+            let has_state = codec.mean_state_words(1, codec.unit().elements) > 0;
+            if !mean_on_host && !has_state && gpu::has_kernels(codec) {
+                return Ok(Self::Owner(Box::new(gpu::Owner::new(gpu, codec, optimizer, master)?)));
+            }
+        }
+        Ok(Self::Device(Box::new(gpu::Optimizer::new(gpu, optimizer, master)?)))
+    }
+
+    /// Mean and step without the host in between, from the packets of all ranks; false, and nothing done, where there is no
     /// such way.
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only a device takes packets"))]
     pub(super) fn average_step(
         &mut self,
-        engine: &mut Engine,
-        codec: &Codec,
-        packets: &[Bytes],
+        exchange: &mut Exchange,
         weights: &[u32],
         learning_rate: f32,
         master: &mut [f32],
@@ -56,7 +57,8 @@ impl Optimizer {
         match self {
             #[cfg(feature = "gpu")]
             Self::Owner(owner) => {
-                owner.step(codec, &engine.received(packets), weights, learning_rate, master)?;
+                let Some((codec, packets)) = exchange.received() else { return Ok(false) };
+                owner.step(&codec, &packets, weights, learning_rate, master)?;
                 Ok(true)
             }
             _ => Ok(false),

@@ -79,6 +79,11 @@ impl Packets {
         Ok(())
     }
 
+    #[cfg(feature = "gpu")]
+    pub(super) fn received(&mut self) -> (Codec, Vec<&[u32]>) {
+        (self.codec, self.engine.received(&self.received))
+    }
+
     pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
         if self.engine.follows_packets() {
             // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
