@@ -29,8 +29,8 @@
 //! ```
 //!
 //! (every operation counts 1 ULP on the device and half of one in the twin), so the tests allow 2 ULP of the parameter
-//! and 8 of the update for SGD, 4 and 20 for AdamW. Mesa's lavapipe, which rounds as the twin does, differs by nothing
-//! at all. The mean itself stays exact: [`Owner`] computes it with integers, as the codec's own kernel does.
+//! and 8 of the update for SGD, 4 and 20 for AdamW. Mesa's lavapipe (22.3, x86-64) rounds as the twin does: not one bit
+//! differs there. The mean itself stays exact: [`Owner`] computes it with integers, as the codec's own kernel does.
 //!
 //! A mean whose square overflows f32 (beyond 1.8e19) is outside of what WGSL defines, and of the bounds above.
 //!
