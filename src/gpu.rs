@@ -19,7 +19,7 @@ pub use self::adapter::{AdapterChoice, AdapterInfo, AdapterLimits, DeviceType, a
 pub use self::codec::{Average, Encode, has_kernels};
 pub use self::error::GpuError;
 pub use self::kernel::Limits;
-pub use self::optim::{Optimizer, Owner};
+pub use self::optim::{Optimizer, Owner, has_optimizer};
 /// The wgpu that this crate was built with, for callers that bring their own device.
 pub use wgpu;
 

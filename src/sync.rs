@@ -10,6 +10,9 @@
 //! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
 //! 5. *gather*: all-gather of the parameters as f32.
 //!
+//! Some optimizers ask for momenta instead of gradients, or for gradients as f32 in some steps ([`optim::Exchanged`]): then
+//! that is what step 1 encodes.
+//!
 //! **Wire layout.** Step 2 sends packets ([`packet`]), step 5 bare little-endian f32. Before the first
 //! step the ranks compare their settings ([`settings`]) and, where asked, agree on the codec's scale ([`scale`]).
 //!
@@ -21,10 +24,13 @@
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
 //! four rounds to the mean.
 
+mod checkpoint;
 mod config;
 mod engine;
 mod error;
 mod exchange;
+mod momentum;
+mod norms;
 mod optimizer;
 pub mod packet;
 mod packets;
@@ -37,6 +43,7 @@ pub mod settings;
 use bytes::Bytes;
 use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
 
+pub use checkpoint::Checkpoint;
 pub use config::{Config, NonFinite, OptimizerOn, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
@@ -44,8 +51,10 @@ pub use report::{Seconds, StepReport};
 pub use scheme::Scheme;
 
 use crate::codec::{AverageError, Gradient, Step};
+use crate::optim::{self, Exchanged, Tensors};
 use crate::shard::ShardLayout;
 use exchange::{Exchange, Turn};
+use momentum::{Momentum, route};
 use optimizer::Optimizer;
 use report::Stopwatch;
 
@@ -58,8 +67,11 @@ const REFUSED: Tag = Tag(3);
 const FIRST_FACTOR: Tag = Tag(4);
 const SECOND_SHARES: Tag = Tag(5);
 const SECOND_FACTOR: Tag = Tag(6);
-const PARAMETERS: Tag = Tag(7);
-const FINISH: Tag = Tag(8);
+const NORMS: Tag = Tag(7);
+const PARAMETERS: Tag = Tag(8);
+const FINISH: Tag = Tag(9);
+/// After [`SETTINGS`], in step 0.
+const RESTORED: Tag = Tag(10);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
@@ -68,7 +80,11 @@ pub struct Synchronizer {
     scheme: Scheme,
     exchange: Exchange,
     nonfinite: NonFinite,
+    optimizer_config: optim::Config,
     optimizer: Optimizer,
+    tensors: Tensors,
+    /// What is kept of gradients where momenta travel.
+    momentum: Option<Momentum>,
     /// Parameters of the own shard, in f32.
     master: Vec<f32>,
     /// Weighted mean gradient of the own shard.
@@ -103,16 +119,21 @@ impl Synchronizer {
             let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.scheme.group());
             let shard = layout.range(world.rank().index());
             let exchange = Exchange::new(&config, layout, world.rank().index())?;
-            let optimizer = Optimizer::new(&config, &parameters[shard.clone()])?;
-            Ok((layout, shard, exchange, optimizer))
+            let momentum = Momentum::new(&config, layout, world.rank().index())?;
+            let tensors = config.tensors(parameters.len());
+            let optimizer = Optimizer::new(&config, &tensors, shard.clone(), &parameters[shard.clone()])?;
+            Ok((layout, shard, exchange, momentum, tensors, optimizer))
         });
         match made {
-            Ok((layout, shard, exchange, optimizer)) => Ok(Self {
+            Ok((layout, shard, exchange, momentum, tensors, optimizer)) => Ok(Self {
                 layout,
                 scheme: config.scheme,
                 exchange,
                 nonfinite: config.nonfinite,
+                optimizer_config: config.optimizer,
                 optimizer,
+                tensors,
+                momentum,
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
                 next: Step::FIRST,
@@ -128,6 +149,10 @@ impl Synchronizer {
     fn check(communicator: &mut Communicator, config: &Config, parameters: &[f32]) -> Result<(), SyncError> {
         if parameters.is_empty() {
             return Err(SyncError::Empty);
+        }
+        let tensors = config.tensors(parameters.len()).elements();
+        if tensors != parameters.len() {
+            return Err(SyncError::Tensors { given: tensors, expected: parameters.len() });
         }
         config.optimizer.validate()?;
         config.scheme.validate()?;
@@ -150,27 +175,6 @@ impl Synchronizer {
     #[must_use]
     pub fn scale_log2(&self) -> Option<i8> {
         self.exchange.scale_log2()
-    }
-
-    /// Errors and factors of [`powersgd`], for a checkpoint; `None` for another scheme.
-    #[must_use]
-    pub fn powersgd_state(&self) -> Option<&powersgd::State> {
-        match &self.exchange {
-            Exchange::PowerSgd(powersgd) => Some(powersgd.state()),
-            Exchange::Packets(_) => None,
-        }
-    }
-
-    /// Goes on from the `state` that this rank's [`Self::powersgd_state`] had; nothing happens for another scheme.
-    ///
-    /// # Errors
-    ///
-    /// [`powersgd::StateError`] if it is not one of this configuration and shapes. The state is then as before.
-    pub fn set_powersgd_state(&mut self, state: powersgd::State) -> Result<(), powersgd::StateError> {
-        match &mut self.exchange {
-            Exchange::PowerSgd(powersgd) => powersgd.set_state(state),
-            Exchange::Packets(_) => Ok(()),
-        }
     }
 
     /// One step: exchanges `gradient`, applies the optimizer, and writes the new parameters of all shards,
@@ -222,19 +226,26 @@ impl Synchronizer {
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
+        let exchanged = self.optimizer.exchanged();
+        report.exchanged = exchanged;
+        if let Some(momentum) = &mut self.momentum {
+            momentum.prepare(gradient);
+            watch.lap(&mut report.seconds.encode);
+        }
+        let (exchange, payload) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
         let mut turn =
             Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-        let headers = self.exchange.offer(&mut turn, gradient, samples)?;
+        let headers = exchange.offer(&mut turn, payload, samples)?;
         for (rank, header) in headers.iter().enumerate() {
             report.nonfinite[rank] = header.nonfinite;
             report.saturated[rank] = header.saturated;
         }
-        report.scale_log2 = self.scale_log2();
-        report.reset = self.scheme.is_reset(step);
+        report.scale_log2 = exchange.scale_log2();
+        report.reset = exchanged != Exchanged::ExactGradient && self.scheme.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
         if report.skipped {
-            self.exchange.follow(&weights, &mut self.mean)?;
+            exchange.follow(&weights, &mut self.mean)?;
         }
         if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
@@ -242,16 +253,21 @@ impl Synchronizer {
         }
 
         if !report.skipped {
-            let (exchange, master) = (&mut self.exchange, &mut self.master);
-            if !self.optimizer.average_step(exchange, &weights, learning_rate, master)? {
+            let (exchange, _) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
+            if !self.optimizer.average_step(exchange, &weights, learning_rate, &mut self.master)? {
                 let mut turn = Turn {
                     communicator: &mut self.communicator,
                     step,
                     report: &mut report,
                     watch: &mut watch,
                 };
-                self.exchange.mean(&mut turn, &weights, &mut self.mean)?;
-                self.optimizer.step(learning_rate, &self.mean, &mut self.master)?;
+                exchange.mean(&mut turn, &weights, &mut self.mean)?;
+                if let Some(momentum) = &mut self.momentum {
+                    momentum.commit();
+                }
+                if !self.step_by_tensors(step, learning_rate)? {
+                    self.optimizer.step(learning_rate, &self.mean, &mut self.master)?;
+                }
             }
             watch.lap(&mut report.seconds.optimizer);
             report.parameter_packet_bytes = self.gather(step, parameters)?;

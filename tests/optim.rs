@@ -8,8 +8,8 @@ mod common;
 use common::{Random, TINY, gpus, narrow};
 use gradwire::codec::{Codec, Step};
 use gradwire::gpu::source::{FUSED, OPTIM_ADAMW, OPTIM_SGD};
-use gradwire::gpu::{Gpu, GpuError, Limits, Optimizer, Owner};
-use gradwire::optim::{AdamW, Config, Sgd, State, adam, sgd};
+use gradwire::gpu::{Gpu, GpuError, Limits, Optimizer, Owner, has_optimizer};
+use gradwire::optim::{AdamW, Config, OneBitAdam, OneBitLamb, Sgd, State, ZeroOneAdam, adam, sgd};
 
 const SEED: u64 = 20_261_130;
 const STEPS: usize = 6;
@@ -26,6 +26,15 @@ fn optimizers() -> Vec<Config> {
         Config::Sgd(Sgd { momentum: 0.0, weight_decay: 0.25 }),
         Config::AdamW(AdamW::default()),
         Config::AdamW(AdamW { beta1: 0.0, beta2: 0.5, epsilon: 1e-3, weight_decay: 0.0 }),
+    ]
+}
+
+/// Those that only the CPU has.
+fn without_kernel() -> [Config; 3] {
+    [
+        Config::OneBitAdam(OneBitAdam::default()),
+        Config::OneBitLamb(OneBitLamb::default()),
+        Config::ZeroOneAdam(ZeroOneAdam::default()),
     ]
 }
 
@@ -324,6 +333,17 @@ fn what_does_not_fit_is_refused_with_both_sides_and_nothing_changes() {
         assert_eq!(device.state().unwrap(), config.state(9));
         let wrong = Config::AdamW(AdamW { beta1: 1.0, ..AdamW::default() });
         assert!(matches!(Optimizer::new(&gpu, &wrong, &[1.0]), Err(GpuError::Optimizer(_))));
+        for config in without_kernel() {
+            let expected = format!("optimizer {} has no GPU kernel", config.name());
+            let error = Optimizer::new(&gpu, &config, &[1.0]).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            let error = Owner::new(&gpu, &Codec::F32, &config, &[1.0]).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+            assert!(!has_optimizer(&config), "{config:?}");
+            let error = device.restore(&[1.0; 9], &config.state(9)).unwrap_err();
+            assert_eq!(error.to_string(), format!("state of optimizer {}, this one is adamw", config.name()));
+        }
+        assert!(optimizers().iter().all(has_optimizer), "every optimizer of the tests above");
     }
 }
 

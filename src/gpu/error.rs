@@ -106,6 +106,12 @@ pub enum GpuError {
         /// The type given.
         given: Input,
     },
+    /// The optimizer has no kernel: it runs on the CPU.
+    #[error("optimizer {optimizer} has no GPU kernel")]
+    NoOptimizerKernel {
+        /// The optimizer.
+        optimizer: &'static str,
+    },
     /// The caller's state is that of another optimizer.
     #[error("state of optimizer {given}, this one is {expected}")]
     OptimizerKind {

@@ -72,7 +72,7 @@ impl Optimizer {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Optimizer`], [`GpuError::OutOfMemory`], and those of a failing device.
+    /// [`GpuError::Optimizer`], [`GpuError::NoOptimizerKernel`], [`GpuError::OutOfMemory`], and those of a failing device.
     pub fn new(gpu: &Gpu, config: &Config, parameters: &[f32]) -> Result<Self, GpuError> {
         Self::with_limits(gpu, config, parameters, Limits::of(gpu))
     }
@@ -89,7 +89,7 @@ impl Optimizer {
         limits: Limits,
     ) -> Result<Self, GpuError> {
         config.validate()?;
-        Self::with_kernel(gpu, config, parameters, limits, gpu.kernel(shader(config), Input::F32)?)
+        Self::with_kernel(gpu, config, parameters, limits, gpu.kernel(shader(config)?, Input::F32)?)
     }
 
     /// With another shader text: only to prove that the tests notice a wrong one.
@@ -209,11 +209,22 @@ impl Optimizer {
     }
 }
 
-fn shader(config: &Config) -> &'static Shader {
+/// Whether there is a kernel for the optimizer; the others have their momenta travel, and run on the CPU.
+#[must_use]
+pub fn has_optimizer(config: &Config) -> bool {
+    shader(config).is_ok()
+}
+
+fn shader(config: &Config) -> Result<&'static Shader, GpuError> {
     match config {
-        Config::AdamW(_) => &OPTIM_ADAMW,
-        Config::Sgd(_) => &OPTIM_SGD,
+        Config::AdamW(_) => Ok(&OPTIM_ADAMW),
+        Config::Sgd(_) => Ok(&OPTIM_SGD),
+        Config::OneBitAdam(_) | Config::OneBitLamb(_) | Config::ZeroOneAdam(_) => Err(no_kernel(config)),
     }
+}
+
+fn no_kernel(config: &Config) -> GpuError {
+    GpuError::NoOptimizerKernel { optimizer: config.name() }
 }
 
 /// Staging for one part at a time; a second one, if there are more parts, so that copying overlaps the kernel.

@@ -1,6 +1,7 @@
 //! AdamW (arXiv 1711.05101, algorithm 2).
 
-use super::{ConfigError, in_range};
+use super::config::{ConfigError, in_range};
+use super::saved::Parts;
 
 /// Parameters of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,11 +45,16 @@ impl Powers {
     pub const START: Self = Self { beta1: 1.0, beta2: 1.0 };
 
     /// Goes on by one step, and gives the numbers that the step has for all elements.
-    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
     pub fn next(&mut self, config: &AdamW, learning_rate: f32) -> Coefficients {
+        self.beta2 *= f64::from(config.beta2);
+        self.next_frozen(config, learning_rate)
+    }
+
+    /// As [`next`](Self::next), for a step in which the mean square stays, and so does its bias.
+    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
+    pub fn next_frozen(&mut self, config: &AdamW, learning_rate: f32) -> Coefficients {
         let AdamW { beta1, beta2, epsilon, weight_decay } = *config;
         self.beta1 *= f64::from(beta1);
-        self.beta2 *= f64::from(beta2);
         Coefficients {
             beta1,
             rest1: 1.0 - beta1,
@@ -95,6 +101,20 @@ impl Coefficients {
             *parameter = *parameter * keep - step_size * (*mean / root);
         }
     }
+
+    /// A step in which `momentum` is the new mean, and the mean square stays.
+    ///
+    /// Where the mean square is 0, the mean counts as 0: that element has never had a gradient, and what
+    /// stands in `momentum` is the codec's noise, which a division by epsilon would blow up.
+    pub fn step_frozen(&self, momentum: &[f32], parameters: &mut [f32], mean: &mut [f32], square: &[f32]) {
+        let Self { epsilon, step_size, square_scale, keep, .. } = *self;
+        let moments = mean.iter_mut().zip(square);
+        for ((parameter, &m), (mean, &square)) in parameters.iter_mut().zip(momentum).zip(moments) {
+            *mean = if square == 0.0 { 0.0 } else { m };
+            let root = (square * square_scale).sqrt() + epsilon;
+            *parameter = *parameter * keep - step_size * (*mean / root);
+        }
+    }
 }
 
 /// Moments of one shard.
@@ -116,10 +136,27 @@ impl State {
         Self { config, powers: Powers::START, mean: zeros.clone(), square: zeros }
     }
 
+    pub(super) fn parts(&mut self) -> Parts<'_> {
+        let elements = self.mean.len();
+        Parts {
+            counters: Vec::new(),
+            scalars: vec![&mut self.powers.beta1, &mut self.powers.beta2],
+            vectors: vec![&mut self.mean, &mut self.square],
+            elements,
+        }
+    }
+
     pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
         assert_eq!(gradient.len(), self.mean.len(), "gradient of another shard");
         let coefficients = self.powers.next(&self.config, learning_rate);
         coefficients.step(gradient, parameters, &mut self.mean, &mut self.square);
+    }
+
+    /// A step in which `momentum` is the new first moment and the second one stays, with its correction.
+    pub(super) fn step_frozen(&mut self, learning_rate: f32, momentum: &[f32], parameters: &mut [f32]) {
+        assert_eq!(momentum.len(), self.mean.len(), "momentum of another shard");
+        let coefficients = self.powers.next_frozen(&self.config, learning_rate);
+        coefficients.step_frozen(momentum, parameters, &mut self.mean, &self.square);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Stochastic gradient descent with momentum, as most frameworks define it: `v = momentum * v + g`,
 //! `p = p - learning_rate * v`, the weight decay added to the gradient.
 
-use super::{ConfigError, in_range};
+use super::config::{ConfigError, in_range};
+use super::saved::Parts;
 
 /// Parameters of SGD.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,6 +68,11 @@ pub struct State {
 impl State {
     pub(super) fn new(config: Sgd, elements: usize) -> Self {
         Self { config, velocity: vec![0.0; elements] }
+    }
+
+    pub(super) fn parts(&mut self) -> Parts<'_> {
+        let elements = self.velocity.len();
+        Parts { counters: Vec::new(), scalars: Vec::new(), vectors: vec![&mut self.velocity], elements }
     }
 
     pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {

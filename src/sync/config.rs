@@ -31,7 +31,8 @@ pub enum OptimizerOn {
     /// On the CPU: the parameters of a run are the same bits whatever the backends are. The default.
     #[default]
     Cpu,
-    /// On the device of [`Backend::Gpu`]; the CPU where the backend is the CPU. The mean then need not leave the device.
+    /// On the device of [`Backend::Gpu`]; the CPU where the backend is the CPU, and for an optimizer without a kernel: all
+    /// but [`AdamW`](optim::AdamW) and [`Sgd`](optim::Sgd). The mean then need not leave the device.
     ///
     /// All ranks of a run still have the same bits, as the owner's are sent to everyone; but floats on a device are not
     /// exact, so that a run with other devices or with CPUs differs in the last places.
@@ -49,12 +50,16 @@ pub struct Config {
     pub scale: Scale,
     /// What computes the codec on this rank. [`Scheme::PowerSgd`] runs on the CPU.
     pub backend: Backend,
-    /// What turns the mean gradient into parameters.
+    /// What turns the mean gradient into parameters. Some optimizers have momenta travel in the codec, and gradients as
+    /// f32 in some steps: see [`optim`].
     pub optimizer: optim::Config,
     /// Where it is computed on this rank. Default [`OptimizerOn::Cpu`].
     pub optimizer_on: OptimizerOn,
     /// What to do about NaN and infinity.
     pub nonfinite: NonFinite,
+    /// Elements of each tensor in the parameters, in order, together all of them; only LAMB looks at them. Default: none
+    /// named, which means that all parameters are one tensor.
+    pub tensors: Vec<usize>,
 }
 
 impl Config {
@@ -70,6 +75,16 @@ impl Config {
             optimizer,
             optimizer_on: OptimizerOn::default(),
             nonfinite: NonFinite::default(),
+            tensors: Vec::new(),
+        }
+    }
+
+    /// Where the tensors of `parameters` elements lie.
+    pub(super) fn tensors(&self, parameters: usize) -> optim::Tensors {
+        if self.tensors.is_empty() {
+            optim::Tensors::whole(parameters)
+        } else {
+            optim::Tensors::new(&self.tensors)
         }
     }
 }

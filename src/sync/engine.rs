@@ -42,6 +42,8 @@ enum Place {
     Gpu {
         encode: Box<gpu::Encode>,
         average: Option<Box<gpu::Average>>,
+        /// What the average's state has once there is one.
+        mean_words: usize,
     },
 }
 
@@ -54,6 +56,7 @@ impl Engine {
     ) -> Result<Self, SyncError> {
         let n = layout.elements();
         let shard = layout.range(own).len();
+        let mean_words = codec.mean_state_words(layout.world_size(), shard);
         let place = match backend {
             #[cfg(feature = "gpu")]
             Backend::Gpu(gpu) if gpu::has_kernels(codec) => {
@@ -62,24 +65,12 @@ impl Engine {
                     if shard == 0 { None } else { Some(Box::new(gpu::Average::new(gpu, codec, shard)?)) };
                 // What type gradients have shows in the first step.
                 let encode = Box::new(gpu::Encode::new(gpu, codec, Input::F32, n)?);
-                Place::Gpu { encode, average }
+                Place::Gpu { encode, average, mean_words }
             }
-            _ => Place::Cpu {
-                state: vec![0; codec.state_words(n)],
-                mean_state: vec![0; codec.mean_state_words(layout.world_size(), shard)],
-            },
+            _ => Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] },
         };
         let received = vec![Vec::new(); layout.world_size()];
         Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
-    }
-
-    /// Whether the owner of a shard keeps a state that every packet changes.
-    pub(super) fn follows_packets(&self) -> bool {
-        match &self.place {
-            Place::Cpu { mean_state, .. } => !mean_state.is_empty(),
-            #[cfg(feature = "gpu")]
-            Place::Gpu { .. } => false,
-        }
     }
 
     /// Encodes the whole gradient; [`Self::packet`] then gives each owner's words.
@@ -95,6 +86,36 @@ impl Engine {
             Place::Gpu { encode, .. } => {
                 encode.set_input(gradient.input())?;
                 Ok(encode.encode(codec, step, gradient, &mut self.words)?)
+            }
+        }
+    }
+
+    /// Copies of the codec's state: the encoder's of the whole gradient, and the owner's of its shard.
+    pub(super) fn state(&self) -> Result<[Vec<u32>; 2], SyncError> {
+        match &self.place {
+            Place::Cpu { state, mean_state } => Ok([state.clone(), mean_state.clone()]),
+            #[cfg(feature = "gpu")]
+            Place::Gpu { encode, average, mean_words } => {
+                let mut owner = average.as_ref().map_or_else(|| Ok(Vec::new()), |average| average.state())?;
+                // A device has none before its first mean.
+                owner.resize(*mean_words, 0);
+                Ok([encode.state()?, owner])
+            }
+        }
+    }
+
+    /// Goes on from copies of the same lengths.
+    pub(super) fn set_state(&mut self, encoder: &[u32], owner: &[u32]) -> Result<(), SyncError> {
+        match &mut self.place {
+            Place::Cpu { state, mean_state } => {
+                state.copy_from_slice(encoder);
+                mean_state.copy_from_slice(owner);
+                Ok(())
+            }
+            #[cfg(feature = "gpu")]
+            Place::Gpu { encode, average, .. } => {
+                encode.set_state(encoder)?;
+                average.as_mut().map_or(Ok(()), |average| Ok(average.set_state(owner)?))
             }
         }
     }

@@ -24,6 +24,20 @@ pub enum SyncError {
         /// Number of parameters.
         expected: usize,
     },
+    /// The caller's tensors are not the parameters.
+    #[error("caller's tensors have {given} elements together, the parameters {expected}")]
+    Tensors {
+        /// Elements of all tensors named.
+        given: usize,
+        /// Number of parameters.
+        expected: usize,
+    },
+    /// The caller's checkpoint is of another rank, shard or configuration.
+    #[error(transparent)]
+    Restore(#[from] optim::RestoreError),
+    /// The caller's checkpoint has another state of PowerSGD.
+    #[error(transparent)]
+    PowerSgdState(#[from] super::powersgd::StateError),
     /// The caller's learning rate is negative or not finite.
     #[error("caller's learning rate is {value}, must be finite and not negative")]
     LearningRate {

@@ -1,12 +1,14 @@
 //! What moves the master parameters of the own shard: the CPU, or a device that keeps them.
 
+use std::ops::Range;
+
 use super::exchange::Exchange;
 #[cfg(feature = "gpu")]
 use super::{Backend, OptimizerOn, Scale, Scheme};
 use super::{Config, SyncError};
 #[cfg(feature = "gpu")]
 use crate::gpu::{self, Gpu};
-use crate::optim;
+use crate::optim::{self, Exchanged, Saved, Tensors};
 
 /// The optimizer of the own shard, with its moments.
 pub(super) enum Optimizer {
@@ -20,13 +22,21 @@ pub(super) enum Optimizer {
 }
 
 impl Optimizer {
-    /// `master`: the parameters of the own shard.
-    pub(super) fn new(config: &Config, master: &[f32]) -> Result<Self, SyncError> {
+    /// For the own `shard`, whose parameters are `master`.
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only a device keeps parameters"))]
+    pub(super) fn new(
+        config: &Config,
+        tensors: &Tensors,
+        shard: Range<usize>,
+        master: &[f32],
+    ) -> Result<Self, SyncError> {
         #[cfg(feature = "gpu")]
-        if let (OptimizerOn::Device, Backend::Gpu(gpu)) = (config.optimizer_on, &config.backend) {
+        if let (OptimizerOn::Device, Backend::Gpu(gpu)) = (config.optimizer_on, &config.backend)
+            && gpu::has_optimizer(&config.optimizer)
+        {
             return Self::on_device(gpu, config, master);
         }
-        Ok(Self::Cpu(config.optimizer.state(master.len())))
+        Ok(Self::Cpu(config.optimizer.shard_state(tensors, shard)))
     }
 
     #[cfg(feature = "gpu")]
@@ -37,11 +47,67 @@ impl Optimizer {
             // that is not taken.
             let mean_on_host = config.scale == Scale::Auto && codec.rescales();
             let has_state = codec.mean_state_words(1, codec.unit().elements) > 0;
-            if !mean_on_host && !has_state && gpu::has_kernels(codec) {
+            // Not every step then has packets of the codec, and with gradients in them.
+            let always_gradients = optimizer.momentum_decay().is_none();
+            if always_gradients && !mean_on_host && !has_state && gpu::has_kernels(codec) {
                 return Ok(Self::Owner(Box::new(gpu::Owner::new(gpu, codec, optimizer, master)?)));
             }
         }
         Ok(Self::Device(Box::new(gpu::Optimizer::new(gpu, optimizer, master)?)))
+    }
+
+    /// What the mean of the next step must be the mean of.
+    pub(super) fn exchanged(&self) -> Exchanged {
+        match self {
+            Self::Cpu(state) => state.exchanged(),
+            // Momenta have no kernel.
+            #[cfg(feature = "gpu")]
+            Self::Device(_) | Self::Owner(_) => Exchanged::Gradient,
+        }
+    }
+
+    /// The optimizer, if a step of it needs numbers of other shards.
+    pub(super) fn by_tensors(&mut self) -> Option<&mut optim::State> {
+        match self {
+            Self::Cpu(state) => state.looks_at_tensors().then_some(state),
+            #[cfg(feature = "gpu")]
+            Self::Device(_) | Self::Owner(_) => None,
+        }
+    }
+
+    /// Everything but parameters that the next step depends on.
+    pub(super) fn save(&mut self, config: &optim::Config) -> Result<Saved, SyncError> {
+        Ok(match self {
+            Self::Cpu(state) => state.save(config),
+            #[cfg(feature = "gpu")]
+            Self::Device(device) => device.state()?.save(config),
+            #[cfg(feature = "gpu")]
+            Self::Owner(owner) => owner.state()?.save(config),
+        })
+    }
+
+    /// Goes on from `saved`, and on a device from `master`, the parameters of the own shard.
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only a device keeps parameters"))]
+    pub(super) fn restore(
+        &mut self,
+        config: &optim::Config,
+        saved: &Saved,
+        master: &[f32],
+    ) -> Result<(), SyncError> {
+        #[cfg(feature = "gpu")]
+        let on_device = || -> Result<optim::State, SyncError> {
+            let mut state = config.state(master.len());
+            state.restore(config, saved)?;
+            Ok(state)
+        };
+        match self {
+            Self::Cpu(state) => state.restore(config, saved)?,
+            #[cfg(feature = "gpu")]
+            Self::Device(device) => device.restore(master, &on_device()?)?,
+            #[cfg(feature = "gpu")]
+            Self::Owner(owner) => owner.restore(master, &on_device()?)?,
+        }
+        Ok(())
     }
 
     /// Mean and step without the host in between, from the packets of all ranks; false, and nothing done, where there is no

@@ -95,6 +95,12 @@ pub enum PacketError {
         /// What was there.
         found: u16,
     },
+    /// A number of a tensor that no shard has (see [`crate::optim::Partials`]).
+    #[error("a norm or factor of {found}, must be finite and not negative")]
+    Norm {
+        /// What was there.
+        found: f64,
+    },
     /// An f32 that no rank with a finite gradient sends (see [`super::powersgd`]).
     #[error("word {index} is {found:e}, must be a number of at most {limit:e} in magnitude")]
     Magnitude {

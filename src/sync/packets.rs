@@ -6,8 +6,9 @@ use gradwire_transport::{Communicator, Operation};
 use super::engine::Engine;
 use super::exchange::Turn;
 use super::packet::{Form, Header};
-use super::{Config, GRADIENT, SCALE, Scale, SyncError, bytes_to_peers, headers, scale};
-use crate::codec::{Codec, Gradient, Step};
+use super::{Checkpoint, Config, GRADIENT, SCALE, Scale, SyncError, bytes_to_peers, headers, scale};
+use crate::codec::{AverageError, Codec, Gradient, Step};
+use crate::optim::RestoreError;
 use crate::shard::ShardLayout;
 
 /// One rank's side.
@@ -16,6 +17,8 @@ pub(super) struct Packets {
     engine: Engine,
     layout: ShardLayout,
     own: usize,
+    /// True if the scale is agreed on by all ranks.
+    automatic: bool,
     /// False while the scale is still to be agreed on.
     scaled: bool,
     /// Whether the scale is agreed on anew before every step.
@@ -34,14 +37,48 @@ impl Packets {
         layout: ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
-        let scaled = config.scale == Scale::Fixed || codec.scale_log2().is_none();
+        let automatic = config.scale == Scale::Auto && codec.scale_log2().is_some();
         let engine = Engine::new(&config.backend, &codec, layout, own)?;
         let rescales = config.scale == Scale::Auto && codec.rescales();
-        Ok(Self { codec, engine, layout, own, scaled, rescales, moment: None, received: Vec::new() })
+        Ok(Self {
+            codec,
+            engine,
+            layout,
+            own,
+            automatic,
+            scaled: !automatic,
+            rescales,
+            moment: None,
+            received: Vec::new(),
+        })
     }
 
     pub(super) fn scale_log2(&self) -> Option<i8> {
         self.codec.scale_log2().filter(|_| self.scaled)
+    }
+
+    /// The codec's state: the encoder's of the whole gradient, and the owner's of its shard.
+    pub(super) fn state(&self) -> Result<[Vec<u32>; 2], SyncError> {
+        self.engine.state()
+    }
+
+    /// What the next scale is made of.
+    pub(super) fn moment(&self) -> Option<scale::Moment> {
+        self.moment
+    }
+
+    /// Goes on from a checkpoint whose lengths fit.
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        if self.automatic {
+            self.scaled = checkpoint.scale_log2.is_some();
+            self.codec.set_scale_log2(checkpoint.scale_log2.unwrap_or(0));
+            self.codec.validate()?;
+        } else {
+            let scale = |scale: Option<i8>| scale.map_or(i64::MIN, i64::from);
+            RestoreError::check("scale_log2", scale(checkpoint.scale_log2), scale(self.scale_log2()))?;
+        }
+        self.moment = checkpoint.moment;
+        self.engine.set_state(&checkpoint.codec_state, &checkpoint.mean_state)
     }
 
     pub(super) fn offer(
@@ -85,7 +122,9 @@ impl Packets {
     }
 
     pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
-        if self.engine.follows_packets() {
+        // Also of an empty shard, and whatever the backend: all ranks must find the same fault with the weights.
+        if self.codec.mean_state_words(1, self.codec.unit().elements) > 0 {
+            AverageError::check_weights(weights)?;
             // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
             self.engine.average(&self.codec, &self.received, weights, mean)?;
         }

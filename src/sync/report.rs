@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use crate::optim::Exchanged;
+
 /// Wall-clock seconds of one step on this rank, by stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -52,6 +54,8 @@ pub struct StepReport {
     pub skipped: bool,
     /// True if the codec reset its residual.
     pub reset: bool,
+    /// What traveled: the gradient, or for some optimizers the gradient as f32 or the momentum.
+    pub exchanged: Exchanged,
     /// Power of two of the codec's scale; `None` for f32, and while every gradient has been zero.
     pub scale_log2: Option<i8>,
 }
@@ -70,6 +74,7 @@ impl StepReport {
             nonfinite: zeros,
             skipped: false,
             reset: false,
+            exchanged: Exchanged::Gradient,
             scale_log2: None,
         }
     }

@@ -1,15 +1,15 @@
 //! What must be equal on all ranks, compared before the first step.
 //!
 //! **Wire layout**: [`BYTES`] bytes, 32 little-endian `u32` fields, unused ones 0. Each has a name, so that a
-//! difference is reported by name, rank and both values instead of as a run that goes wrong. The codec comes before
-//! its parameters, so that these have the same names on both sides where they are compared.
+//! difference is reported by name, rank and both values instead of as a run that goes wrong. Codec and optimizer come
+//! before their parameters, so that these have the same names on both sides where they are compared.
 
 use gradwire_transport::Rank;
 
 use super::scheme::SchemeId;
 use super::{Config, NonFinite, Scale, SyncError};
 use crate::codec::Parameter;
-use crate::optim;
+use crate::optim::{self, Value};
 
 /// Bytes of the settings on the wire.
 pub const BYTES: usize = 4 * FIELDS;
@@ -22,6 +22,12 @@ const PARAMETERS: usize = 5;
 /// Behind them: everything else.
 const REST: usize = 15;
 
+/// Behind the optimizer: its own parameters, in the order of [`optim::Config::parameters`].
+const OPTIMIZER: usize = REST + 2;
+
+/// Behind them: where tensors begin and end, for an optimizer that looks at them.
+const TENSORS: usize = 28;
+
 /// A field's name, and how its bits are shown.
 type Field = (&'static str, fn(u32) -> String);
 
@@ -33,14 +39,10 @@ const FIRST: [Field; PARAMETERS] = [
     ("scale_log2", signed),
 ];
 
-const LAST: [Field; 6] = [
-    ("policy for non-finite gradients", unsigned),
-    ("optimizer", unsigned),
-    ("optimizer beta1 or momentum", float),
-    ("optimizer beta2", float),
-    ("optimizer epsilon", float),
-    ("optimizer weight_decay", float),
-];
+const MIDDLE: [Field; OPTIMIZER - REST] =
+    [("policy for non-finite gradients", unsigned), ("optimizer", unsigned)];
+
+const LAST: [Field; 1] = [("fingerprint of tensor sizes", unsigned)];
 
 /// One rank's settings, as they travel.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +50,7 @@ pub struct Settings {
     fields: [u32; FIELDS],
     /// Names and values of the scheme's own parameters.
     own: Vec<Parameter>,
+    optimizer: optim::Config,
 }
 
 impl Settings {
@@ -69,21 +72,17 @@ impl Settings {
         }
         let rest = &mut fields[REST..];
         rest[0] = u32::from(config.nonfinite == NonFinite::Skip);
-        match config.optimizer {
-            optim::Config::Sgd(sgd) => {
-                rest[1] = 1;
-                rest[2] = sgd.momentum.to_bits();
-                rest[5] = sgd.weight_decay.to_bits();
-            }
-            optim::Config::AdamW(adam) => {
-                rest[1] = 2;
-                rest[2] = adam.beta1.to_bits();
-                rest[3] = adam.beta2.to_bits();
-                rest[4] = adam.epsilon.to_bits();
-                rest[5] = adam.weight_decay.to_bits();
-            }
+        rest[1] = config.optimizer.id();
+        for (field, parameter) in fields[OPTIMIZER..TENSORS].iter_mut().zip(config.optimizer.parameters()) {
+            *field = match parameter.value {
+                Value::Float(value) => value.to_bits(),
+                Value::Steps(steps) => steps,
+            };
         }
-        Self { fields, own }
+        if config.optimizer.looks_at_tensors() {
+            fields[TENSORS] = config.tensors(parameters).fingerprint();
+        }
+        Self { fields, own, optimizer: config.optimizer }
     }
 
     pub(super) fn encode(&self) -> [u8; BYTES] {
@@ -115,7 +114,15 @@ impl Settings {
                 let parameter = self.own.get(index - PARAMETERS);
                 parameter.map_or(RESERVED, |parameter| (parameter.name, signed as fn(u32) -> String))
             }
-            _ => LAST.get(index - REST).copied().unwrap_or(RESERVED),
+            REST..OPTIMIZER => MIDDLE[index - REST],
+            OPTIMIZER..TENSORS => {
+                let parameter = self.optimizer.parameters().get(index - OPTIMIZER).copied();
+                parameter.map_or(RESERVED, |parameter| match parameter.value {
+                    Value::Float(_) => (parameter.name, float as fn(u32) -> String),
+                    Value::Steps(_) => (parameter.name, unsigned),
+                })
+            }
+            _ => LAST.get(index - TENSORS).copied().unwrap_or(RESERVED),
         }
     }
 }
@@ -146,7 +153,10 @@ fn float(bits: u32) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use crate::codec::{Codec, loco};
 
@@ -163,6 +173,7 @@ mod tests {
         let loco =
             |scale_log2, decay| Codec::Loco(loco::Config { scale_log2, decay, ..loco::Config::default() });
         let sgd = optim::Config::Sgd(optim::Sgd::default());
+        let slower = optim::Config::AdamW(optim::AdamW { beta1: 0.5, ..optim::AdamW::default() });
         let cases = [
             (config(), 101, "rank 1 has parameters (low word) 101, ours is 100"),
             (Config { scheme: Codec::F32.into(), ..config() }, 100, "rank 1 has codec f32, ours is loco"),
@@ -173,6 +184,7 @@ mod tests {
             ),
             (Config { scheme: loco(19, 240).into(), ..config() }, 100, "rank 1 has decay 240, ours is 205"),
             (Config { optimizer: sgd, ..config() }, 100, "rank 1 has optimizer 1, ours is 2"),
+            (Config { optimizer: slower, ..config() }, 100, "rank 1 has beta1 0.5, ours is 0.9"),
         ];
         for (config, parameters, message) in cases {
             let theirs = Settings::new(&config, parameters).encode();
@@ -182,10 +194,44 @@ mod tests {
     }
 
     #[test]
+    fn the_optimizers_differences_are_reported_by_name_too() {
+        let lamb = |warmup, tensors: &[usize]| Config {
+            optimizer: optim::Config::OneBitLamb(optim::OneBitLamb {
+                warmup: NonZeroU32::new(warmup).unwrap(),
+                ..optim::OneBitLamb::default()
+            }),
+            tensors: tensors.to_vec(),
+            ..config()
+        };
+        let ours = Settings::new(&lamb(7, &[60, 40]), 100);
+        let theirs = Settings::new(&lamb(8, &[60, 40]), 100).encode();
+        let error = ours.compare(Rank(1), &theirs).unwrap_err();
+        assert_eq!(error.to_string(), "rank 1 has warmup 8, ours is 7");
+        let theirs = Settings::new(&lamb(7, &[50, 50]), 100).encode();
+        let error = ours.compare(Rank(1), &theirs).unwrap_err();
+        assert!(error.to_string().starts_with("rank 1 has fingerprint of tensor sizes "), "{error}");
+        let whole = Settings::new(&lamb(7, &[]), 100);
+        assert!(whole.compare(Rank(1), &Settings::new(&lamb(7, &[100]), 100).encode()).is_ok());
+    }
+
+    #[test]
     fn every_field_that_is_used_has_a_name() {
-        let settings = Settings::new(&config(), usize::MAX);
-        for (index, field) in settings.fields.iter().enumerate() {
-            assert!(*field == 0 || settings.field(index).0 != "reserved field", "field {index} is {field}");
+        let optimizers = [
+            config().optimizer,
+            optim::Config::Sgd(optim::Sgd::default()),
+            optim::Config::OneBitAdam(optim::OneBitAdam::default()),
+            optim::Config::OneBitLamb(optim::OneBitLamb::default()),
+            optim::Config::ZeroOneAdam(optim::ZeroOneAdam::default()),
+        ];
+        for optimizer in optimizers {
+            assert!(optimizer.parameters().len() <= TENSORS - OPTIMIZER, "{optimizer:?}");
+            let settings = Settings::new(&Config { optimizer, ..config() }, usize::MAX);
+            for (index, field) in settings.fields.iter().enumerate() {
+                assert!(
+                    *field == 0 || settings.field(index).0 != "reserved field",
+                    "field {index} is {field}: {optimizer:?}"
+                );
+            }
         }
     }
 }

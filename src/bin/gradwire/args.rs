@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use gradwire::codec::{Codec, WEIGHTED_SUM_LIMIT, loco};
+use gradwire::codec::{WEIGHTED_SUM_LIMIT, loco};
 use gradwire::optim;
-use gradwire::sync::{Backend, Config, Scale};
+use gradwire::sync::{Backend, Config, Scale, Scheme};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::task::{Task, digits::Digits, text::Text};
+use crate::task::{Layout, Task, digits::Digits, text::Text};
 
 /// How a codec is shown in `--help`.
 pub(crate) const CODEC: &str = "CODEC[:PARAMETER=NUMBER,..]";
@@ -172,16 +172,16 @@ impl Job {
         })
     }
 
-    /// How to synchronise with `codec`.
-    pub(crate) fn sync(&self, mut codec: Codec, backend: Backend) -> Config {
-        let scale = match self.scale {
-            ScaleArg::Auto => Scale::Auto,
-            ScaleArg::Log2(scale_log2) => {
+    /// How to synchronise the parameters of `layout` with `scheme`.
+    pub(crate) fn sync(&self, mut scheme: Scheme, backend: Backend, layout: &Layout) -> Config {
+        let scale = match (self.scale, &mut scheme) {
+            (ScaleArg::Log2(scale_log2), Scheme::Codec(codec)) => {
                 codec.set_scale_log2(scale_log2);
                 Scale::Fixed
             }
+            _ => Scale::Auto,
         };
-        Config { scale, backend, ..Config::new(codec, self.optimizer) }
+        Config { shapes: layout.shapes(), scale, backend, ..Config::new(scheme, self.optimizer) }
     }
 
     /// The learning rate of `step` (counted from 0): rises over the first twentieth of the steps, then falls to 0.

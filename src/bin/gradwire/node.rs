@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gradwire::codec::Codec;
+use gradwire::sync::Scheme;
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank};
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     training: TrainingArgs,
     /// What gradients travel as: a codec, or one with parameters as in `loco:decay=0,reset_every=100`.
     #[arg(long, value_name = CODEC, default_value = "loco")]
-    codec: Codec,
+    codec: Scheme,
     /// What computes the codec.
     #[arg(long, value_enum, default_value_t = BackendName::Auto)]
     backend: BackendName,
@@ -196,7 +196,7 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 /// What makes runs different: if two ranks differ in one of these, neither trains what its user asked for. Constants
 /// (the optimizer's moments, the order of the data) are the version's. The first difference is
 /// reported: what explains others comes first.
-fn agreements(job: &Job, codec: &Codec, task: &dyn Task) -> Vec<Agreement> {
+fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
     // A codec without a scale does not look at the option, so ranks may differ in it.
     let codec = match (codec.scale_log2(), job.scale) {
         (None, _) => codec.to_string(),

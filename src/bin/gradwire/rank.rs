@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use gradwire::codec::Codec;
+use gradwire::sync::Scheme;
 use gradwire::sync::{SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Rank};
 
@@ -21,7 +21,7 @@ pub(crate) fn train(
     communicator: Communicator,
     task: &mut dyn Task,
     job: &Job,
-    codec: Codec,
+    codec: Scheme,
     opened: Opened,
     evaluates: bool,
     tell: &mut dyn FnMut(Event),
@@ -45,7 +45,7 @@ pub(crate) fn train(
     tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter } });
     let mut parameters = task.parameters();
     let mut gradient = vec![0.0; parameters.len()];
-    let config = job.sync(codec, backend);
+    let config = job.sync(codec, backend, task.layout());
     let mut synchronizer = Synchronizer::new(communicator, config, &parameters).map_err(at_fault)?;
 
     let mut bytes = Bytes::default();

@@ -8,7 +8,7 @@ pub(crate) mod write;
 
 use std::collections::BTreeMap;
 
-use gradwire::codec::Codec;
+use gradwire::sync::Scheme;
 use serde::{Serialize, Serializer};
 
 use crate::args::ScaleArg;
@@ -111,7 +111,7 @@ pub(crate) struct ScaleInfo {
 
 impl CodecInfo {
     /// `scale_log2` is the one in use.
-    pub(crate) fn new(codec: &Codec, label: &str, auto: bool, scale_log2: Option<i8>) -> Self {
+    pub(crate) fn new(codec: &Scheme, label: &str, auto: bool, scale_log2: Option<i8>) -> Self {
         let scale = codec.scale_log2().map(|_| ScaleInfo { scale_log2, scale_auto: auto });
         let parameters = codec.parameters().into_iter().map(|parameter| (parameter.name, parameter.value));
         Self { name: codec.id().name(), label: label.to_owned(), scale, parameters: parameters.collect() }
@@ -200,7 +200,7 @@ mod tests {
 
     use std::num::NonZeroU32;
 
-    use gradwire::codec::loco;
+    use gradwire::codec::{Codec, loco};
 
     use super::*;
 
@@ -209,12 +209,12 @@ mod tests {
         let codec = |reset_every| {
             let reset_every = NonZeroU32::new(reset_every);
             let config = loco::Config { decay: 0, reset_every, ..loco::Config::default() };
-            CodecInfo::new(&Codec::Loco(config), "loco", true, Some(-3)).parameters()
+            CodecInfo::new(&Codec::Loco(config).into(), "loco", true, Some(-3)).parameters()
         };
         let (before, after) = ("scale 2^-3 (auto), decay 0/256, ", ", residual scale 2^4");
         assert_eq!(codec(0), format!("{before}never reset{after}"));
         assert_eq!(codec(512), format!("{before}reset every 512 steps{after}"));
-        assert_eq!(CodecInfo::new(&Codec::F32, "f32", true, None).parameters(), "");
+        assert_eq!(CodecInfo::new(&Codec::F32.into(), "f32", true, None).parameters(), "");
     }
 
     #[test]

@@ -10,7 +10,9 @@ mod verdict;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use gradwire::codec::{Codec, ParseCodecError};
+use gradwire::codec::Codec;
+use gradwire::sync::Scheme;
+use gradwire::sync::scheme::ParseSchemeError;
 use gradwire::transport::WIRE_VERSION;
 
 use crate::args::{BackendName, CODEC, Job, ScaleArg, TrainingArgs, name_of};
@@ -40,8 +42,8 @@ pub(crate) struct Args {
     nodes: u32,
     /// What gradients travel as: a codec, or one with parameters as in `loco:decay=0,reset_every=100`.
     #[arg(long, value_name = CODEC, default_value = "loco")]
-    codec: Codec,
-    /// Codec of the second run, another one than --codec, or `none` [default: f32; none with --codec f32].
+    codec: Scheme,
+    /// Scheme of the second run, another one than --codec, or `none` [default: f32; none with --codec f32].
     #[arg(long, value_name = CODEC, value_parser = parse_compare)]
     compare: Option<Compare>,
     /// What computes the codec: one of auto, cpu, gpu for all nodes, or one for each, separated by commas.
@@ -61,12 +63,12 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compare {
-    With(Codec),
+    With(Scheme),
     /// No second run.
     None,
 }
 
-fn parse_compare(text: &str) -> Result<Compare, ParseCodecError> {
+fn parse_compare(text: &str) -> Result<Compare, ParseSchemeError> {
     if text == "none" { Ok(Compare::None) } else { text.parse().map(Compare::With) }
 }
 
@@ -185,11 +187,11 @@ impl Plan {
 }
 
 /// One run, or two if there is another codec to compare with.
-fn codecs(args: &Args) -> Result<Vec<Codec>, Failure> {
+fn codecs(args: &Args) -> Result<Vec<Scheme>, Failure> {
     let first = args.codec;
     let other = match args.compare {
         // Only what was asked for can be wrong.
-        None => Some(Codec::F32).filter(|other| *other != first),
+        None => Some(Scheme::Codec(Codec::F32)).filter(|other| *other != first),
         Some(Compare::None) => None,
         Some(Compare::With(other)) => Some(other),
     };
@@ -202,7 +204,7 @@ fn codecs(args: &Args) -> Result<Vec<Codec>, Failure> {
 }
 
 /// What tells the runs apart: the codec's name, with its parameters where the names are the same.
-fn label(codec: &Codec, codecs: &[Codec]) -> String {
+fn label(codec: &Scheme, codecs: &[Scheme]) -> String {
     let same = codecs.iter().filter(|other| other.id() == codec.id()).count();
     if same > 1 { codec.to_string() } else { codec.id().to_string() }
 }
@@ -210,7 +212,7 @@ fn label(codec: &Codec, codecs: &[Codec]) -> String {
 fn run_codec(
     plan: &Plan,
     mesh: MeshName,
-    codec: Codec,
+    codec: Scheme,
     name: &str,
     model: Option<&Path>,
     output: &mut Output,

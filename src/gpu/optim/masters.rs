@@ -8,7 +8,7 @@ use super::super::buffer::{self, HEAD_BYTES};
 use super::super::error::check_length;
 use super::super::kernel::{Grid, Kernel, Limits};
 use super::super::{Gpu, GpuError};
-use super::groups;
+use super::{groups, no_kernel};
 use crate::optim::{self, AdamW, Config, Sgd, State, adam, sgd};
 
 /// Elements that one invocation moves.
@@ -42,6 +42,14 @@ struct Part {
     moments: wgpu::Buffer,
 }
 
+impl Part {
+    /// The elements of each group; in `moments`, those of each moment lie one behind the other.
+    fn groups(&self) -> impl Iterator<Item = Range<usize>> {
+        let Range { start, end } = self.elements;
+        (start..end).step_by(GROUP).map(move |first| first..end.min(first + GROUP))
+    }
+}
+
 /// What makes the coefficients of the next step.
 #[derive(Clone, Copy, Debug)]
 enum Clock {
@@ -50,10 +58,11 @@ enum Clock {
 }
 
 impl Clock {
-    fn of(state: &State) -> Self {
-        match state {
-            State::AdamW(state) => Self::AdamW(state.config, state.powers),
-            State::Sgd(state) => Self::Sgd(state.config),
+    fn of(config: &Config) -> Result<Self, GpuError> {
+        match *config {
+            Config::AdamW(config) => Ok(Self::AdamW(config, adam::Powers::START)),
+            Config::Sgd(config) => Ok(Self::Sgd(config)),
+            Config::OneBitAdam(_) | Config::OneBitLamb(_) | Config::ZeroOneAdam(_) => Err(no_kernel(config)),
         }
     }
 
@@ -132,10 +141,7 @@ impl Masters {
     ) -> Result<Self, GpuError> {
         config.validate()?;
         gpu.check_alive()?;
-        let clock = match *config {
-            Config::AdamW(config) => Clock::AdamW(config, adam::Powers::START),
-            Config::Sgd(config) => Clock::Sgd(config),
-        };
+        let clock = Clock::of(config)?;
         let elements = parameters.len();
         let fitting = limits.units(GROUP, 4 * GROUP * clock.moments()) * GROUP;
         // A shard without elements has no part, but still valid buffers.
@@ -249,30 +255,26 @@ impl Masters {
 
     pub(super) fn state(&self) -> Result<State, GpuError> {
         self.check_whole()?;
-        let mut state = match self.clock {
-            Clock::AdamW(config, _) => Config::AdamW(config).state(self.elements),
-            Clock::Sgd(config) => Config::Sgd(config).state(self.elements),
-        };
-        if let (State::AdamW(state), Clock::AdamW(_, powers)) = (&mut state, self.clock) {
-            state.powers = powers;
-        }
+        let mut moments = vec![vec![0.0; self.elements]; self.clock.moments()];
         for part in &self.parts {
-            let range = part.elements.clone();
-            buffer::read(&self.gpu, &part.moments, |bytes| match &mut state {
-                State::AdamW(state) => {
-                    let pairs = bytes.chunks_exact(8 * GROUP).map(|group| group.split_at(4 * GROUP));
-                    let targets = state.mean[range.clone()].chunks_mut(GROUP);
-                    for ((means, squares), (mean, square)) in
-                        pairs.zip(targets.zip(state.square[range.clone()].chunks_mut(GROUP)))
-                    {
-                        fill(mean, means);
-                        fill(square, squares);
+            buffer::read(&self.gpu, &part.moments, |bytes| {
+                let mut bytes = bytes.chunks_exact(4 * GROUP);
+                for group in part.groups() {
+                    for (moment, bytes) in moments.iter_mut().zip(&mut bytes) {
+                        let target: &mut [u8] = bytemuck::cast_slice_mut(&mut moment[group.clone()]);
+                        target.copy_from_slice(&bytes[..target.len()]);
                     }
                 }
-                State::Sgd(state) => fill(&mut state.velocity[range.clone()], bytes),
             })?;
         }
-        Ok(state)
+        let mut moments = moments.into_iter();
+        let mut next = || moments.next().unwrap_or_default();
+        Ok(match self.clock {
+            Clock::AdamW(config, powers) => {
+                State::AdamW(adam::State { config, powers, mean: next(), square: next() })
+            }
+            Clock::Sgd(config) => State::Sgd(sgd::State { config, velocity: next() }),
+        })
     }
 
     /// Whether a step had failed before. The state is unknown until [`Self::end`].
@@ -283,31 +285,28 @@ impl Masters {
             return Err(GpuError::OptimizerKind { expected: ours, given: theirs });
         }
         state.config().validate()?;
-        match state {
+        let (clock, moments) = match state {
             State::AdamW(state) => {
-                check_length("mean", "elements", self.elements, state.mean.len())?;
-                check_length("square", "elements", self.elements, state.square.len())?;
+                let moments = vec![("mean", &state.mean), ("square", &state.square)];
+                (Clock::AdamW(state.config, state.powers), moments)
             }
-            State::Sgd(state) => check_length("velocity", "elements", self.elements, state.velocity.len())?,
+            State::Sgd(state) => (Clock::Sgd(state.config), vec![("velocity", &state.velocity)]),
+            State::OneBit(_) | State::OneBitLamb(_) => return Err(no_kernel(&state.config())),
+        };
+        for (name, moment) in &moments {
+            check_length(name, "elements", self.elements, moment.len())?;
         }
         let before = self.broken;
         self.broken = true;
-        self.clock = Clock::of(state);
+        self.clock = clock;
         self.write_parameters(parameters)?;
         for part in &self.parts {
-            let range = part.elements.clone();
-            let mut words = Vec::with_capacity(range.len());
-            match state {
-                State::AdamW(state) => {
-                    let groups = state.mean[range.clone()].chunks(GROUP);
-                    for (mean, square) in groups.zip(state.square[range].chunks(GROUP)) {
-                        for moment in [mean, square] {
-                            words.extend_from_slice(moment);
-                            words.resize(words.len().next_multiple_of(GROUP), 0.0);
-                        }
-                    }
+            let mut words = Vec::with_capacity(moments.len() * part.elements.len().next_multiple_of(GROUP));
+            for group in part.groups() {
+                for (_, moment) in &moments {
+                    words.extend_from_slice(&moment[group.clone()]);
+                    words.resize(words.len().next_multiple_of(GROUP), 0.0);
                 }
-                State::Sgd(state) => words.extend_from_slice(&state.velocity[range]),
             }
             self.write(&part.moments, &words)?;
         }
@@ -330,9 +329,4 @@ impl Masters {
     fn check_whole(&self) -> Result<(), GpuError> {
         if self.broken { Err(GpuError::Broken { adapter: self.gpu.info().name.clone() }) } else { Ok(()) }
     }
-}
-
-fn fill(target: &mut [f32], bytes: &[u8]) {
-    let target: &mut [u8] = bytemuck::cast_slice_mut(target);
-    target.copy_from_slice(&bytes[..target.len()]);
 }

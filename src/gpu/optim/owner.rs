@@ -59,8 +59,8 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Config`], [`GpuError::NoKernel`], [`GpuError::Optimizer`], [`GpuError::OutOfMemory`], and those of a
-    /// failing device.
+    /// [`GpuError::Config`], [`GpuError::NoKernel`], [`GpuError::Optimizer`], [`GpuError::NoOptimizerKernel`],
+    /// [`GpuError::OutOfMemory`], and those of a failing device.
     pub fn new(gpu: &Gpu, codec: &Codec, config: &Config, parameters: &[f32]) -> Result<Self, GpuError> {
         Self::with_limits(gpu, codec, config, parameters, Limits::of(gpu))
     }
@@ -110,7 +110,7 @@ impl Owner {
             let binding_bytes = limits.binding_bytes.min(4 * masters.longest() as u64);
             let average =
                 Average::with_limits(gpu, codec, parameters.len(), Limits { binding_bytes, ..limits })?;
-            let kernel = gpu.kernel(shader(config), Input::F32)?;
+            let kernel = gpu.kernel(shader(config)?, Input::F32)?;
             Way::Two { average: Box::new(average), kernel, bound: None }
         };
         Ok(Self { masters, codec: *codec, config: *config, way })

@@ -181,11 +181,11 @@ mod tests {
     }
 
     fn loco() -> CodecInfo {
-        CodecInfo::new(&Codec::Loco(loco::Config::default()), "loco", true, Some(1))
+        CodecInfo::new(&Codec::Loco(loco::Config::default()).into(), "loco", true, Some(1))
     }
 
     fn f32() -> CodecInfo {
-        CodecInfo::new(&Codec::F32, "f32", true, None)
+        CodecInfo::new(&Codec::F32.into(), "f32", true, None)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Adds up the events of all ranks into a [`Run`].
 
-use gradwire::codec::Codec;
+use gradwire::sync::Scheme;
 
 use super::{CodecInfo, Loss, Residual, Run, RunSeconds};
 use crate::event::{Bytes, Done, Event, Node, Seconds, Step};
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 
 /// A run in progress.
 pub(crate) struct Tally {
-    codec: Codec,
+    codec: Scheme,
     label: String,
     /// Whether the ranks agree on its scale.
     auto: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(codec: Codec, label: &str, auto: bool, world_size: u32) -> Self {
+    pub(crate) fn new(codec: Scheme, label: &str, auto: bool, world_size: u32) -> Self {
         Self {
             codec,
             label: label.to_owned(),
@@ -150,6 +150,8 @@ fn median(values: &mut [f64]) -> f64 {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+    use gradwire::codec::Codec;
+
     use super::*;
     use crate::task::{Evaluation, Score};
 
@@ -184,7 +186,7 @@ mod tests {
 
     #[test]
     fn events_in_any_order_add_up() {
-        let mut tally = Tally::new(Codec::F32, "f32", true, 2);
+        let mut tally = Tally::new(Codec::F32.into(), "f32", true, 2);
         for event in [
             step(0, 1, 4.0, 0.1),
             step(0, 2, 2.0, 0.3),
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn ranks_with_different_parameters_fail_the_run_by_name() {
-        let mut tally = Tally::new(Codec::F32, "f32", true, 2);
+        let mut tally = Tally::new(Codec::F32.into(), "f32", true, 2);
         tally.add(&done(1, "bb"));
         tally.add(&done(0, "aa"));
         let said = tally.finish().err().unwrap().to_string();
@@ -216,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_is_missing_fails_the_run() {
-        let mut tally = Tally::new(Codec::F32, "f32", true, 2);
+        let mut tally = Tally::new(Codec::F32.into(), "f32", true, 2);
         tally.add(&done(0, "aa"));
         assert!(tally.finish().err().unwrap().to_string().contains("1 of 2 ranks"));
     }

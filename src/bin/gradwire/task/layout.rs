@@ -3,6 +3,8 @@
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 
+use gradwire::sync::powersgd::{self, Shape};
+
 use super::random::Random;
 use crate::failure::Failure;
 
@@ -46,6 +48,11 @@ impl Layout {
     /// Values in the flat vector.
     pub(crate) fn elements(&self) -> usize {
         self.variables.iter().map(Variable::elements).sum()
+    }
+
+    /// Where each variable lies in the flat vector, as matrices.
+    pub(crate) fn shapes(&self) -> Vec<Shape> {
+        powersgd::table(self.variables.iter().map(|variable| variable.shape.as_slice()))
     }
 
     /// BLAKE3 over every name and shape in order: two ranks with another value train another model.

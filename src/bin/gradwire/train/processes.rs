@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use gradwire::codec::Codec;
+use gradwire::sync::Scheme;
 use gradwire::transport::quic::Authority;
 
 use super::fleet::{Fleet, From, Message};
@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Runs the plan with `codec`; rank 0 writes the final parameters to `model`.
 pub(super) fn run(
     plan: &Plan,
-    codec: Codec,
+    codec: Scheme,
     model: Option<&Path>,
     progress: &Progress,
     take: &mut dyn FnMut(Event) -> Result<(), Failure>,
@@ -210,7 +210,7 @@ fn silence(of: &[(u32, Duration)], deadline: Duration) -> Fault {
 /// This program as one node of the run.
 fn command(
     plan: &Plan,
-    codec: Codec,
+    codec: Scheme,
     rank: u32,
     rendezvous: &str,
     model: Option<&Path>,

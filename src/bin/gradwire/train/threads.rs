@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use gradwire::codec::Codec;
+use gradwire::sync::Scheme;
 use gradwire::transport::memory::{self, MemoryMesh};
 use gradwire::transport::{Communicator, Limits};
 
@@ -19,7 +19,7 @@ use crate::{backend, interrupt, rank};
 /// Runs the plan with `codec`, and writes the final parameters to `model`.
 pub(super) fn run(
     plan: &Plan,
-    codec: Codec,
+    codec: Scheme,
     model: Option<&Path>,
     take: &mut dyn FnMut(Event) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
@@ -67,7 +67,7 @@ fn one(
     nodes: u32,
     backend: crate::args::BackendName,
     job: &Job,
-    codec: Codec,
+    codec: Scheme,
     model: Option<&Path>,
     events: &Sender<Event>,
 ) -> Result<(), Fault> {

@@ -1,0 +1,162 @@
+//! Everything of one rank that the next step depends on, as plain numbers.
+//!
+//! The parameters of the whole vector are not in it: every rank has the same, and the caller writes them once. Nor are
+//! settings: a run goes on with the configuration that it was started with.
+
+use bytes::Bytes;
+use gradwire_transport::Operation;
+
+use super::exchange::Exchange;
+use super::scale::Moment;
+use super::{SyncError, Synchronizer, give_up, powersgd};
+use crate::codec::Step;
+use crate::optim::{RestoreError, Saved};
+
+/// What one rank remembers between two steps. How it is stored is the caller's business; every rank has its own, and a run
+/// goes on from the checkpoints that all ranks took after the same step, in a world of the same size.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// Ranks of the world.
+    pub world_size: u32,
+    /// The rank that it is of.
+    pub rank: u32,
+    /// Parameters of the whole vector.
+    pub elements: u64,
+    /// [`SchemeId`](super::scheme::SchemeId) of the run's codec or other scheme.
+    pub scheme: u8,
+    /// The step that comes next, at least 1.
+    pub next_step: u64,
+    /// The codec's scale: `None` for a codec without one, and while it is still to be agreed on.
+    pub scale_log2: Option<i8>,
+    /// What the next scale is made of, for a codec that [rescales](crate::codec::Codec::rescales): of the own shard's last mean.
+    pub moment: Option<Moment>,
+    /// Encoder state for the whole gradient ([`Codec::state_words`](crate::codec::Codec::state_words)): residuals.
+    pub codec_state: Vec<u32>,
+    /// What the owner of the shard keeps between means
+    /// ([`Codec::mean_state_words`](crate::codec::Codec::mean_state_words)); empty for most codecs.
+    pub mean_state: Vec<u32>,
+    /// What [`powersgd`] remembers; `None` for a codec.
+    pub powersgd: Option<powersgd::State>,
+    /// This rank's momentum of the whole vector, where the optimizer has momenta travel; else empty.
+    pub momentum: Vec<f32>,
+    /// Parameters of the own shard.
+    pub parameters: Vec<f32>,
+    /// The optimizer's state of the own shard.
+    pub optimizer: Saved,
+}
+
+impl Checkpoint {
+    /// Checks what says where it is from, and lengths, against those of a fresh checkpoint of this rank.
+    fn check(&self, here: &Self) -> Result<(), RestoreError> {
+        RestoreError::check("world size", self.world_size.into(), here.world_size.into())?;
+        RestoreError::check("rank", self.rank.into(), here.rank.into())?;
+        RestoreError::check("number of parameters", self.elements as i64, here.elements as i64)?;
+        RestoreError::check("codec", self.scheme.into(), here.scheme.into())?;
+        let lengths = [
+            ("length of the codec's state", self.codec_state.len(), here.codec_state.len()),
+            ("length of the mean's state", self.mean_state.len(), here.mean_state.len()),
+            ("length of the momentum", self.momentum.len(), here.momentum.len()),
+            ("length of the shard", self.parameters.len(), here.parameters.len()),
+        ];
+        lengths
+            .into_iter()
+            .try_for_each(|(what, found, expected)| RestoreError::check_length(what, found, expected))
+    }
+
+    /// What must be the same on all ranks that go on together: the step, and a scale (256 for none).
+    fn common(&self) -> [(&'static str, u64); 2] {
+        let scale = self.scale_log2.map_or(256, |scale| scale.cast_unsigned().into());
+        [("step of the checkpoint", self.next_step), ("scale of the checkpoint", scale)]
+    }
+}
+
+impl Synchronizer {
+    /// Everything of this rank that the next step depends on, but for the parameters of other shards, which every rank gave
+    /// back in the last step.
+    ///
+    /// # Errors
+    ///
+    /// If a device can't be read.
+    pub fn checkpoint(&mut self) -> Result<Checkpoint, SyncError> {
+        let ([codec_state, mean_state], moment, powersgd) = match &self.exchange {
+            Exchange::Packets(packets) => (packets.state()?, packets.moment(), None),
+            Exchange::PowerSgd(powersgd) => ([Vec::new(), Vec::new()], None, Some(powersgd.state().clone())),
+        };
+        let world = self.world();
+        Ok(Checkpoint {
+            world_size: world.size(),
+            rank: world.rank().0,
+            elements: self.layout.elements() as u64,
+            scheme: self.scheme.id().into(),
+            next_step: self.next.get(),
+            scale_log2: self.scale_log2(),
+            moment,
+            codec_state,
+            mean_state,
+            powersgd,
+            momentum: self.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
+            // Also of a device: every step brings its parameters here.
+            parameters: self.master.clone(),
+            optimizer: self.optimizer.save(&self.optimizer_config)?,
+        })
+    }
+
+    /// Goes on from `checkpoint`, which this rank took in a run of the same settings and world size. All ranks call this,
+    /// with checkpoints that they took after the same step; the next step then gives the bits that it would have given
+    /// in that run.
+    ///
+    /// **Price**: one all-gather of 16 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`SyncError::Restore`] if the checkpoint does not fit, [`SyncError::Settings`] if another rank's is of another
+    /// step; a failed exchange or device. All of them end the exchange on all ranks.
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        let result = self.restore_inner(checkpoint);
+        if let Err(error) = &result {
+            give_up(&mut self.communicator, error);
+        }
+        result
+    }
+
+    fn restore_inner(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        checkpoint.check(&self.checkpoint()?)?;
+        let Some(next) = Step::new(checkpoint.next_step) else {
+            return Err(RestoreError { what: "next step", found: 0, expected: 1 }.into());
+        };
+        self.next = next;
+        self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer, &checkpoint.parameters)?;
+        match (&mut self.exchange, &checkpoint.powersgd) {
+            (Exchange::Packets(packets), _) => packets.restore(checkpoint)?,
+            (Exchange::PowerSgd(powersgd), Some(state)) => powersgd.set_state(state.clone())?,
+            (Exchange::PowerSgd(_), None) => {
+                return Err(RestoreError { what: "number of powersgd states", found: 0, expected: 1 }.into());
+            }
+        }
+        if let Some(momentum) = &mut self.momentum {
+            momentum.set_own(&checkpoint.momentum);
+        }
+        self.master.copy_from_slice(&checkpoint.parameters);
+        self.compare_checkpoints(checkpoint)
+    }
+
+    /// Whether all ranks go on from the same step.
+    fn compare_checkpoints(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        let ours = checkpoint.common();
+        let own: Bytes = ours.iter().flat_map(|(_, number)| number.to_le_bytes()).collect();
+        let expected = vec![own.len() as u64; self.layout.world_size()];
+        let operation = Operation { step: 0, tag: super::RESTORED };
+        let all = self.communicator.all_gather(operation, own, &expected)?;
+        for (rank, bytes) in self.world().ranks().zip(&all) {
+            for ((name, ours), theirs) in ours.into_iter().zip(bytes.as_chunks().0) {
+                let theirs = u64::from_le_bytes(*theirs);
+                if theirs != ours {
+                    let (theirs, ours) = (theirs.to_string(), ours.to_string());
+                    return Err(SyncError::Settings { rank, name, theirs, ours });
+                }
+            }
+        }
+        Ok(())
+    }
+}
