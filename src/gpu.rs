@@ -3,10 +3,11 @@
 //! **What.** [`Gpu`] is an opened adapter; [`Encode`] and [`Average`] compute any [`Codec`](crate::codec::Codec) on it;
 //! [`record`] does so in the caller's own commands and buffers;
 //! [`probe`] asks whether an adapter gives the bits of the CPU definition; [`throughput`] measures the kernels.
-//! [`source::SHADERS`] is the table of kernels.
+//! [`Optimizer`] moves parameters by a mean, [`Owner`] by packets. [`source::SHADERS`] is the table of kernels.
 //!
-//! **Exactness.** No kernel contains a float operation: WGSL fixes neither a rounding mode nor subnormals, and drivers
+//! **Exactness.** No kernel of a codec contains a float operation: WGSL fixes neither a rounding mode nor subnormals, and drivers
 //! fuse and reorder floats. Integers are the same everywhere, so every adapter equals [`crate::codec`] in every bit.
+//! The optimizers compute in floats, once for all ranks: see [`Optimizer`].
 //!
 //! **Cost.** Buffers are allocated once per codec state and reused by every step. A device error is a [`GpuError`]:
 //! never a panic, never a wait without a deadline.
@@ -19,6 +20,7 @@ pub use self::adapter::{AdapterChoice, AdapterInfo, AdapterLimits, DeviceType, a
 pub use self::codec::{Average, Encode, has_kernels};
 pub use self::error::GpuError;
 pub use self::kernel::Limits;
+pub use self::optim::{Optimizer, Owner, has_optimizer};
 /// The wgpu that this crate was built with, for callers that bring their own device.
 pub use wgpu;
 
@@ -31,6 +33,7 @@ mod codec;
 mod error;
 mod kernel;
 mod method;
+mod optim;
 pub mod probe;
 pub mod record;
 pub mod source;

@@ -1,7 +1,8 @@
 //! Optimizers on the averaged shard.
 //!
 //! Only the owner of a shard runs its optimizer, on f32 master parameters, and everyone receives the result;
-//! so the float arithmetic here needs no twin, and one rank's rounding can't split the fleet.
+//! so one rank's rounding can't split the fleet, and float arithmetic is allowed. The device has [`Sgd`] and [`AdamW`]
+//! too (`gpu::Optimizer`), not to the bit but within a few units in the last place.
 //! No fused multiply-add and no library function but `sqrt` (correctly rounded by IEEE 754) occurs, so
 //! that a run repeats to the bit on every platform.
 //!
@@ -15,12 +16,12 @@
 //!
 //! [`State::exchanged`] says what the mean of the next step is the mean of.
 
-mod adam;
+pub mod adam;
 mod config;
 mod lamb;
 mod one_bit;
 mod saved;
-mod sgd;
+pub mod sgd;
 mod tensors;
 mod zero_one;
 
@@ -47,7 +48,7 @@ pub enum Exchanged {
 }
 
 /// What an optimizer remembers of one shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum State {
     /// First and second moments.
@@ -61,6 +62,28 @@ pub enum State {
 }
 
 impl State {
+    /// Elements that it is for.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        match self {
+            Self::AdamW(state) => state.mean.len(),
+            Self::Sgd(state) => state.velocity.len(),
+            Self::OneBit(state) => state.elements(),
+            Self::OneBitLamb(state) => state.elements(),
+        }
+    }
+
+    /// The configuration that it was made with.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        match self {
+            Self::AdamW(state) => Config::AdamW(state.config),
+            Self::Sgd(state) => Config::Sgd(state.config),
+            Self::OneBit(state) => state.config(),
+            Self::OneBitLamb(state) => Config::OneBitLamb(*state.config()),
+        }
+    }
+
     /// What the mean of the next [`step`](Self::step) must be the mean of.
     #[must_use]
     pub fn exchanged(&self) -> Exchanged {
@@ -133,4 +156,13 @@ impl State {
             _ => panic!("an optimizer whose shards need nothing of each other has one step, not two halves"),
         }
     }
+}
+
+/// Refuses a learning rate that no step may have.
+///
+/// # Errors
+///
+/// If it is negative or not finite.
+pub fn check_learning_rate(value: f32) -> Result<(), ConfigError> {
+    config::in_range("learning_rate", value, value >= 0.0 && value.is_finite(), "0 or above")
 }

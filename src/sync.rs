@@ -17,7 +17,8 @@
 //! step the ranks compare their settings ([`settings`]) and, where asked, agree on the codec's scale ([`scale`]).
 //!
 //! **Exactness.** The parameters are the same bits on every rank after every step, whatever computes the
-//! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner.
+//! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner. They
+//! are also those of a fleet of CPUs, unless a rank has its optimizer on a device ([`OptimizerOn`]).
 //!
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
@@ -30,6 +31,7 @@ mod error;
 mod exchange;
 mod momentum;
 mod norms;
+mod optimizer;
 pub mod packet;
 mod packets;
 pub mod powersgd;
@@ -42,18 +44,18 @@ use bytes::Bytes;
 use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
 
 pub use checkpoint::Checkpoint;
-pub use config::{Config, NonFinite, Scale};
+pub use config::{Config, NonFinite, OptimizerOn, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
 pub use report::{Seconds, StepReport};
 pub use scheme::Scheme;
 
 use crate::codec::{AverageError, Gradient, Step};
-use crate::optim;
+use crate::optim::{self, Exchanged, Tensors};
 use crate::shard::ShardLayout;
 use exchange::{Exchange, Turn};
 use momentum::{Momentum, route};
-use optim::{Exchanged, Tensors};
+use optimizer::Optimizer;
 use report::Stopwatch;
 
 /// Collectives of one step, in their order.
@@ -79,7 +81,7 @@ pub struct Synchronizer {
     exchange: Exchange,
     nonfinite: NonFinite,
     optimizer_config: optim::Config,
-    optimizer: optim::State,
+    optimizer: Optimizer,
     tensors: Tensors,
     /// What is kept of gradients where momenta travel.
     momentum: Option<Momentum>,
@@ -118,17 +120,19 @@ impl Synchronizer {
             let shard = layout.range(world.rank().index());
             let exchange = Exchange::new(&config, layout, world.rank().index())?;
             let momentum = Momentum::new(&config, layout, world.rank().index())?;
-            Ok((layout, shard, exchange, momentum))
+            let tensors = config.tensors(parameters.len());
+            let optimizer = Optimizer::new(&config, &tensors, shard.clone(), &parameters[shard.clone()])?;
+            Ok((layout, shard, exchange, momentum, tensors, optimizer))
         });
         match made {
-            Ok((layout, shard, exchange, momentum)) => Ok(Self {
+            Ok((layout, shard, exchange, momentum, tensors, optimizer)) => Ok(Self {
                 layout,
                 scheme: config.scheme,
                 exchange,
                 nonfinite: config.nonfinite,
                 optimizer_config: config.optimizer,
-                optimizer: config.optimizer.shard_state(&config.tensors(parameters.len()), shard.clone()),
-                tensors: config.tensors(parameters.len()),
+                optimizer,
+                tensors,
                 momentum,
                 mean: vec![0.0; shard.len()],
                 master: parameters[shard].to_vec(),
@@ -171,27 +175,6 @@ impl Synchronizer {
     #[must_use]
     pub fn scale_log2(&self) -> Option<i8> {
         self.exchange.scale_log2()
-    }
-
-    /// Errors and factors of [`powersgd`], for a checkpoint; `None` for another scheme.
-    #[must_use]
-    pub fn powersgd_state(&self) -> Option<&powersgd::State> {
-        match &self.exchange {
-            Exchange::PowerSgd(powersgd) => Some(powersgd.state()),
-            Exchange::Packets(_) => None,
-        }
-    }
-
-    /// Goes on from the `state` that this rank's [`Self::powersgd_state`] had; nothing happens for another scheme.
-    ///
-    /// # Errors
-    ///
-    /// [`powersgd::StateError`] if it is not one of this configuration and shapes. The state is then as before.
-    pub fn set_powersgd_state(&mut self, state: powersgd::State) -> Result<(), powersgd::StateError> {
-        match &mut self.exchange {
-            Exchange::PowerSgd(powersgd) => powersgd.set_state(state),
-            Exchange::Packets(_) => Ok(()),
-        }
     }
 
     /// One step: exchanges `gradient`, applies the optimizer, and writes the new parameters of all shards,
@@ -271,16 +254,20 @@ impl Synchronizer {
 
         if !report.skipped {
             let (exchange, _) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
-            let mut turn =
-                Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-            exchange.mean(&mut turn, &weights, &mut self.mean)?;
-            if let Some(momentum) = &mut self.momentum {
-                momentum.commit();
-            }
-            if self.optimizer.looks_at_tensors() {
-                self.step_by_tensors(step, learning_rate)?;
-            } else {
-                self.optimizer.step(learning_rate, &self.mean, &mut self.master);
+            if !self.optimizer.average_step(exchange, &weights, learning_rate, &mut self.master)? {
+                let mut turn = Turn {
+                    communicator: &mut self.communicator,
+                    step,
+                    report: &mut report,
+                    watch: &mut watch,
+                };
+                exchange.mean(&mut turn, &weights, &mut self.mean)?;
+                if let Some(momentum) = &mut self.momentum {
+                    momentum.commit();
+                }
+                if !self.step_by_tensors(step, learning_rate)? {
+                    self.optimizer.step(learning_rate, &self.mean, &mut self.master)?;
+                }
             }
             watch.lap(&mut report.seconds.optimizer);
             report.parameter_packet_bytes = self.gather(step, parameters)?;

@@ -145,7 +145,7 @@ fn an_average_that_forgets_a_weight_or_rounds_half_up_is_noticed() {
     for (right, wrong) in [
         ("low += weight *", "low += "),
         ("(rest == half) && ((kept & 1u) == 1u)", "rest == half"),
-        ("rank * params.units + unit", "unit"),
+        ("rank * params.units + group", "group"),
     ] {
         notices(&LOCO_AVERAGE.source(Input::F32), right, wrong, |gpu, text| {
             let codec = Codec::Loco(Config { scale_log2: 0, ..Config::default() });

@@ -12,7 +12,7 @@ use fleet::fleet;
 use gradwire::codec::Codec;
 use gradwire::optim;
 use gradwire::sync::powersgd::{self, Shape, State, table};
-use gradwire::sync::{Config, NonFinite, StepReport, SyncError, Synchronizer};
+use gradwire::sync::{Checkpoint, Config, NonFinite, StepReport, SyncError, Synchronizer};
 use gradwire::transport::{Communicator, Operation, Rank, Tag};
 use random::Random;
 
@@ -56,7 +56,12 @@ fn bits(values: &[f32]) -> Vec<u32> {
 struct Rest {
     parameters: Vec<f32>,
     state: State,
+    checkpoint: Checkpoint,
     reports: Vec<StepReport>,
+}
+
+fn state(synchronizer: &mut Synchronizer) -> State {
+    synchronizer.checkpoint().unwrap().powersgd.unwrap()
 }
 
 /// Steps from zero parameters with learning rate 1, on every rank.
@@ -75,9 +80,9 @@ fn train(
                 synchronizer.step(&gradient(rank, step), samples(rank), 1.0, &mut parameters).unwrap()
             })
             .collect();
-        let state = synchronizer.powersgd_state().unwrap().clone();
+        let checkpoint = synchronizer.checkpoint().unwrap();
         synchronizer.finish().unwrap();
-        Rest { parameters, state, reports }
+        Rest { parameters, state: checkpoint.powersgd.clone().unwrap(), checkpoint, reports }
     })
 }
 
@@ -268,17 +273,16 @@ fn what_was_not_carried_is_the_error_and_stays_bounded_over_a_thousand_steps() {
                 let gradient = of_rank(rank, step);
                 synchronizer.step(&gradient, samples(rank), 2.0_f32.powi(-10), &mut parameters).unwrap();
                 sent.iter_mut().zip(&gradient).for_each(|(sum, g)| *sum += f64::from(*g));
-                let errors = &synchronizer.powersgd_state().unwrap().errors;
+                let errors = state(&mut synchronizer).errors;
                 largest = errors.iter().fold(largest, |largest, error| largest.max(error.abs()));
             }
             // The parameters are minus the sum of what was decoded, by the learning rate.
-            for ((sum, parameter), error) in
-                sent.iter().zip(&parameters).zip(&synchronizer.powersgd_state().unwrap().errors)
-            {
+            let errors = state(&mut synchronizer).errors;
+            for ((sum, parameter), error) in sent.iter().zip(&parameters).zip(&errors) {
                 let owed = sum + 1024.0 * f64::from(*parameter);
                 assert!((owed - f64::from(*error)).abs() < 0.01, "rank {rank}: {owed} owed, {error} kept");
             }
-            (synchronizer.powersgd_state().unwrap().errors.clone(), largest)
+            (errors, largest)
         });
         // A rank's own error has its distance from the others in it; the weighted mean is what is owed to the model.
         let total: f32 = (0..world_size).map(|rank| samples(rank) as f32).sum();
@@ -369,7 +373,7 @@ fn a_gradient_that_is_not_finite_is_the_same_error_on_every_rank_and_leaves_no_t
                         assert_eq!(bits(&parameters), before);
                     }
                     step(&gradient(rank, 3, n), &mut parameters).unwrap();
-                    (bits(&parameters), bits(&synchronizer.powersgd_state().unwrap().errors))
+                    (bits(&parameters), bits(&state(&mut synchronizer).errors))
                 })
             };
             assert_eq!(run(true), run(false), "{at:?}");
@@ -386,10 +390,10 @@ fn a_rank_without_samples_is_not_in_the_mean_and_keeps_its_error() {
             let mut synchronizer = Synchronizer::new(communicator, config(2, &shapes), &parameters).unwrap();
             for step in 1..=3 {
                 let (seed, weight) = if rank == 2 && step == 2 { (other, 0) } else { (step, samples(rank)) };
-                let before = synchronizer.powersgd_state().unwrap().errors.clone();
+                let before = state(&mut synchronizer).errors;
                 synchronizer.step(&gradient(rank, seed, n), weight, 1.0, &mut parameters).unwrap();
-                let after = &synchronizer.powersgd_state().unwrap().errors;
-                assert_eq!(bits(&before) == bits(after), weight == 0, "rank {rank}, step {step}");
+                let after = state(&mut synchronizer).errors;
+                assert_eq!(bits(&before) == bits(&after), weight == 0, "rank {rank}, step {step}");
             }
             bits(&parameters)
         })
@@ -470,16 +474,17 @@ fn a_run_that_goes_on_from_its_state_has_the_bits_of_one_that_never_stopped() {
         let mut halves = train(3, n, first, &config(2, &shapes), |rank, step| gradient(rank, step, n));
         if stop.is_some() {
             halves = fleet(3, |rank, communicator| {
-                let Rest { parameters, state, .. } = &halves[rank as usize];
+                let Rest { parameters, checkpoint, .. } = &halves[rank as usize];
                 let mut parameters = parameters.clone();
                 let mut synchronizer =
                     Synchronizer::new(communicator, config(2, &shapes), &parameters).unwrap();
-                synchronizer.set_powersgd_state(state.clone()).unwrap();
+                synchronizer.restore(checkpoint).unwrap();
                 for step in first + 1..=6 {
                     synchronizer.step(&gradient(rank, step, n), samples(rank), 1.0, &mut parameters).unwrap();
                 }
-                let state = synchronizer.powersgd_state().unwrap().clone();
-                Rest { parameters, state, reports: Vec::new() }
+                let checkpoint = synchronizer.checkpoint().unwrap();
+                let state = checkpoint.powersgd.clone().unwrap();
+                Rest { parameters, state, checkpoint, reports: Vec::new() }
             });
         }
         halves.iter().map(|rest| (bits(&rest.parameters), bits(&rest.state.errors))).collect::<Vec<_>>()
@@ -487,11 +492,11 @@ fn a_run_that_goes_on_from_its_state_has_the_bits_of_one_that_never_stopped() {
     assert_eq!(run(Some(2)), run(None));
     fleet(1, |_, communicator| {
         let mut synchronizer = Synchronizer::new(communicator, config(2, &shapes), &[0.0; 211]).unwrap();
-        let before = synchronizer.powersgd_state().unwrap().clone();
-        let short = State { errors: Vec::new(), factors: Vec::new() };
-        let error = synchronizer.set_powersgd_state(short).unwrap_err();
+        let mut checkpoint = synchronizer.checkpoint().unwrap();
+        let before = checkpoint.powersgd.replace(State { errors: Vec::new(), factors: Vec::new() });
+        let error = synchronizer.restore(&checkpoint).unwrap_err();
         assert_eq!(error.to_string(), "powersgd state of 0 errors, this configuration has 153");
-        assert_eq!(*synchronizer.powersgd_state().unwrap(), before);
+        assert_eq!(synchronizer.checkpoint().unwrap().powersgd, before);
     });
 }
 

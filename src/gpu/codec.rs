@@ -14,6 +14,7 @@ mod average;
 mod encode;
 
 pub use average::Average;
+pub(crate) use average::{THEN, Then};
 pub use encode::Encode;
 
 /// Whether kernels compute `codec`; else [`Encode::new`] and [`Average::new`] refuse it.

@@ -142,6 +142,23 @@ pub enum GpuError {
         /// The other.
         second: &'static str,
     },
+    /// The optimizer has no kernel: it runs on the CPU.
+    #[error("optimizer {optimizer} has no GPU kernel")]
+    NoOptimizerKernel {
+        /// The optimizer.
+        optimizer: &'static str,
+    },
+    /// The caller's state is that of another optimizer.
+    #[error("state of optimizer {given}, this one is {expected}")]
+    OptimizerKind {
+        /// The optimizer that fits.
+        expected: &'static str,
+        /// The one that the state is of.
+        given: &'static str,
+    },
+    /// The caller's optimizer parameters or learning rate are out of range.
+    #[error(transparent)]
+    Optimizer(#[from] crate::optim::ConfigError),
     /// The caller's configuration is out of range.
     #[error(transparent)]
     Config(#[from] crate::codec::ConfigError),

@@ -11,6 +11,7 @@ use crate::codec::fixed::{FRACTION_BITS, mean_scale};
 use crate::codec::mean::reciprocal;
 use crate::codec::topk::{Mean, Residual};
 use crate::codec::{Codec, Step, fp8, loco, scale};
+use crate::optim::Config;
 
 /// Most words of `Params` that a codec has of its own.
 pub(crate) const WORDS: usize = 12;
@@ -202,4 +203,15 @@ fn block_average(format: &Format, total: u32) -> Method {
     let headroom = scale::headroom(total, format.bits.largest_code());
     let factor = scale::mean_scale(total, format.base_log2, headroom);
     Method::new(source::BLOCK_AVERAGE, 8, [format.bits.get(), format.block.into(), headroom, factor])
+}
+
+/// Turns packets into parameters: mean and optimizer in one kernel, whose `Params` has one word of the codec. `None` if
+/// the optimizer's kernel goes on with the mean of [`average`].
+pub(crate) fn average_step(codec: &Codec, optimizer: &Config, total: u32) -> Option<Method> {
+    let shader = match (codec, optimizer) {
+        (Codec::Loco(_), Config::Sgd(_)) => source::LOCO_SGD,
+        (Codec::Loco(_), Config::AdamW(_)) => source::LOCO_ADAMW,
+        _ => return None,
+    };
+    average(codec, total).map(|method| Method { shader, ..method })
 }

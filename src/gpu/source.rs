@@ -28,7 +28,7 @@ pub const LOCO_ENCODE: Shader = Shader {
 pub const LOCO_AVERAGE: Shader = Shader {
     path: "loco/average",
     gradient: false,
-    fragments: &["nibble", "product"],
+    fragments: &["nibble", "product", "mean/loco"],
     body: include_str!("../../shaders/loco/average.wgsl"),
 };
 
@@ -168,6 +168,22 @@ pub const SIGN_AVERAGE: Shader = Shader {
     body: include_str!("../../shaders/sign/average.wgsl"),
 };
 
+/// Gradient descent with momentum, from a mean that is there already.
+pub const OPTIM_SGD: Shader = Shader {
+    path: "optim/sgd",
+    gradient: false,
+    fragments: &["mean/given"],
+    body: include_str!("../../shaders/optim/sgd.wgsl"),
+};
+
+/// AdamW, from a mean that is there already.
+pub const OPTIM_ADAMW: Shader = Shader {
+    path: "optim/adamw",
+    gradient: false,
+    fragments: &["mean/given"],
+    body: include_str!("../../shaders/optim/adamw.wgsl"),
+};
+
 /// Every kernel.
 pub const SHADERS: &[Shader] = &[
     LOCO_ENCODE,
@@ -189,9 +205,23 @@ pub const SHADERS: &[Shader] = &[
     EF21_AVERAGE,
     SIGN_ENCODE,
     SIGN_AVERAGE,
+    OPTIM_SGD,
+    OPTIM_ADAMW,
 ];
 
-/// Every fragment by stem: `shaders/lib/<stem>.wgsl`, all of whose names start with the stem.
+/// [`OPTIM_SGD`] straight from the packets of [`LOCO_AVERAGE`].
+pub const LOCO_SGD: Shader =
+    Shader { path: "optim/sgd of loco", fragments: LOCO_AVERAGE.fragments, ..OPTIM_SGD };
+
+/// [`OPTIM_ADAMW`] straight from the packets of [`LOCO_AVERAGE`].
+pub const LOCO_ADAMW: Shader =
+    Shader { path: "optim/adamw of loco", fragments: LOCO_AVERAGE.fragments, ..OPTIM_ADAMW };
+
+/// Kernels without a file of their own: the body of one of [`SHADERS`] behind other fragments. The path is only a name.
+pub const FUSED: &[Shader] = &[LOCO_SGD, LOCO_ADAMW];
+
+/// Every fragment by stem: `shaders/lib/<stem>.wgsl`, all of whose names start with the stem. A `mean/<stem>` is
+/// `shaders/mean/<stem>.wgsl`: each of these has `mean_load8`, so that one may stand in for another.
 pub const FRAGMENTS: &[(&str, &str)] = &[
     ("bits", include_str!("../../shaders/lib/bits.wgsl")),
     ("blocks", include_str!("../../shaders/lib/blocks.wgsl")),
@@ -202,6 +232,8 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("level", include_str!("../../shaders/lib/level.wgsl")),
     ("mean", include_str!("../../shaders/lib/mean.wgsl")),
     ("narrow", include_str!("../../shaders/lib/narrow.wgsl")),
+    ("mean/given", include_str!("../../shaders/mean/given.wgsl")),
+    ("mean/loco", include_str!("../../shaders/mean/loco.wgsl")),
     ("nibble", include_str!("../../shaders/lib/nibble.wgsl")),
     ("pick", include_str!("../../shaders/lib/pick.wgsl")),
     ("product", include_str!("../../shaders/lib/product.wgsl")),

@@ -32,28 +32,115 @@ impl AdamW {
     }
 }
 
+/// beta^t of the two betas: what the bias corrections of step t are made of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Powers {
+    // Running products: `powf` differs between platforms, a product does not.
+    beta1: f64,
+    beta2: f64,
+}
+
+impl Powers {
+    /// Before the first step.
+    pub const START: Self = Self { beta1: 1.0, beta2: 1.0 };
+
+    /// Goes on by one step, and gives the numbers that the step has for all elements.
+    pub fn next(&mut self, config: &AdamW, learning_rate: f32) -> Coefficients {
+        self.beta2 *= f64::from(config.beta2);
+        self.next_frozen(config, learning_rate)
+    }
+
+    /// As [`next`](Self::next), for a step in which the mean square stays, and so does its bias.
+    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
+    pub fn next_frozen(&mut self, config: &AdamW, learning_rate: f32) -> Coefficients {
+        let AdamW { beta1, beta2, epsilon, weight_decay } = *config;
+        self.beta1 *= f64::from(beta1);
+        Coefficients {
+            beta1,
+            rest1: 1.0 - beta1,
+            beta2,
+            rest2: 1.0 - beta2,
+            epsilon,
+            step_size: (f64::from(learning_rate) / (1.0 - self.beta1)) as f32,
+            square_scale: (1.0 / (1.0 - self.beta2)) as f32,
+            keep: 1.0 - learning_rate * weight_decay,
+        }
+    }
+}
+
+/// What one step does to every element, the same on CPU and device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coefficients {
+    /// Weight of the old mean.
+    pub beta1: f32,
+    /// Weight of the gradient in the mean.
+    pub rest1: f32,
+    /// Weight of the old mean square.
+    pub beta2: f32,
+    /// Weight of the squared gradient in the mean square.
+    pub rest2: f32,
+    /// Added to the root.
+    pub epsilon: f32,
+    /// Learning rate, divided by the bias of the mean.
+    pub step_size: f32,
+    /// 1 / the bias of the mean square.
+    pub square_scale: f32,
+    /// What weight decay leaves of a parameter.
+    pub keep: f32,
+}
+
+impl Coefficients {
+    /// One step of elements that all four slices have. Shader: `shaders/optim/adamw.wgsl`.
+    pub fn step(&self, gradient: &[f32], parameters: &mut [f32], mean: &mut [f32], square: &mut [f32]) {
+        let Self { beta1, rest1, beta2, rest2, epsilon, step_size, square_scale, keep } = *self;
+        let moments = mean.iter_mut().zip(square);
+        for ((parameter, &g), (mean, square)) in parameters.iter_mut().zip(gradient).zip(moments) {
+            *mean = beta1 * *mean + rest1 * g;
+            *square = beta2 * *square + rest2 * (g * g);
+            let root = (*square * square_scale).sqrt() + epsilon;
+            *parameter = *parameter * keep - step_size * (*mean / root);
+        }
+    }
+
+    /// A step in which `momentum` is the new mean, and the mean square stays.
+    ///
+    /// Where the mean square is 0, the mean counts as 0: that element has never had a gradient, and what
+    /// stands in `momentum` is the codec's noise, which a division by epsilon would blow up.
+    pub fn step_frozen(&self, momentum: &[f32], parameters: &mut [f32], mean: &mut [f32], square: &[f32]) {
+        let Self { epsilon, step_size, square_scale, keep, .. } = *self;
+        let moments = mean.iter_mut().zip(square);
+        for ((parameter, &m), (mean, &square)) in parameters.iter_mut().zip(momentum).zip(moments) {
+            *mean = if square == 0.0 { 0.0 } else { m };
+            let root = (square * square_scale).sqrt() + epsilon;
+            *parameter = *parameter * keep - step_size * (*mean / root);
+        }
+    }
+}
+
 /// Moments of one shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    config: AdamW,
-    mean: Vec<f32>,
-    square: Vec<f32>,
-    // beta^t as running products: `powf` differs between platforms, a product does not.
-    beta1_power: f64,
-    beta2_power: f64,
+    /// The parameters that the moments were made with.
+    pub config: AdamW,
+    /// How far the bias corrections are.
+    pub powers: Powers,
+    /// Mean of gradients.
+    pub mean: Vec<f32>,
+    /// Mean of squared gradients, of the same length.
+    pub square: Vec<f32>,
 }
 
 impl State {
     pub(super) fn new(config: AdamW, elements: usize) -> Self {
         let zeros = vec![0.0; elements];
-        Self { config, mean: zeros.clone(), square: zeros, beta1_power: 1.0, beta2_power: 1.0 }
+        Self { config, powers: Powers::START, mean: zeros.clone(), square: zeros }
     }
 
     pub(super) fn parts(&mut self) -> Parts<'_> {
         let elements = self.mean.len();
         Parts {
             counters: Vec::new(),
-            scalars: vec![&mut self.beta1_power, &mut self.beta2_power],
+            scalars: vec![&mut self.powers.beta1, &mut self.powers.beta2],
             vectors: vec![&mut self.mean, &mut self.square],
             elements,
         }
@@ -61,54 +148,16 @@ impl State {
 
     pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
         assert_eq!(gradient.len(), self.mean.len(), "gradient of another shard");
-        let AdamW { beta1, beta2, epsilon, .. } = self.config;
-        self.beta1_power *= f64::from(beta1);
-        self.beta2_power *= f64::from(beta2);
-        let Factors { step_size, square_scale, keep } = self.factors(learning_rate);
-        let moments = self.mean.iter_mut().zip(&mut self.square);
-        for ((parameter, &g), (mean, square)) in parameters.iter_mut().zip(gradient).zip(moments) {
-            *mean = beta1 * *mean + (1.0 - beta1) * g;
-            *square = beta2 * *square + (1.0 - beta2) * (g * g);
-            let root = (*square * square_scale).sqrt() + epsilon;
-            *parameter = *parameter * keep - step_size * (*mean / root);
-        }
+        let coefficients = self.powers.next(&self.config, learning_rate);
+        coefficients.step(gradient, parameters, &mut self.mean, &mut self.square);
     }
 
     /// A step in which `momentum` is the new first moment and the second one stays, with its correction.
-    ///
-    /// Where the second moment is 0, the first one counts as 0: that element has never had a gradient, and what
-    /// stands in `momentum` is the codec's noise, which a division by epsilon would blow up.
     pub(super) fn step_frozen(&mut self, learning_rate: f32, momentum: &[f32], parameters: &mut [f32]) {
         assert_eq!(momentum.len(), self.mean.len(), "momentum of another shard");
-        let AdamW { beta1, epsilon, .. } = self.config;
-        self.beta1_power *= f64::from(beta1);
-        let Factors { step_size, square_scale, keep } = self.factors(learning_rate);
-        let moments = self.mean.iter_mut().zip(&self.square);
-        for ((parameter, &m), (mean, &square)) in parameters.iter_mut().zip(momentum).zip(moments) {
-            *mean = if square == 0.0 { 0.0 } else { m };
-            let root = (square * square_scale).sqrt() + epsilon;
-            *parameter = *parameter * keep - step_size * (*mean / root);
-        }
+        let coefficients = self.powers.next_frozen(&self.config, learning_rate);
+        coefficients.step_frozen(momentum, parameters, &mut self.mean, &self.square);
     }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the two bias corrections are wanted in f32")]
-    fn factors(&self, learning_rate: f32) -> Factors {
-        Factors {
-            step_size: (f64::from(learning_rate) / (1.0 - self.beta1_power)) as f32,
-            square_scale: (1.0 / (1.0 - self.beta2_power)) as f32,
-            keep: 1.0 - learning_rate * self.config.weight_decay,
-        }
-    }
-}
-
-/// What is the same for all elements of a step.
-struct Factors {
-    /// Learning rate over the first moment's bias.
-    step_size: f32,
-    /// 1 over the second moment's bias.
-    square_scale: f32,
-    /// What weight decay leaves of a parameter.
-    keep: f32,
 }
 
 #[cfg(test)]

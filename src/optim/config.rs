@@ -66,6 +66,18 @@ impl Config {
         }
     }
 
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::AdamW(_) => "adamw",
+            Self::Sgd(_) => "sgd",
+            Self::OneBitAdam(_) => "1-bit-adam",
+            Self::OneBitLamb(_) => "1-bit-lamb",
+            Self::ZeroOneAdam(_) => "0/1-adam",
+        }
+    }
+
     /// State for all `elements`, one tensor of one shard, all zero.
     #[must_use]
     pub fn state(&self, elements: usize) -> State {

@@ -111,7 +111,7 @@ struct Ratio {
 }
 
 /// Moments of one shard, and the ratios of all tensors.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct State {
     config: OneBitLamb,
     tensors: Tensors,
@@ -147,6 +147,14 @@ impl State {
             tensors,
             shard,
         }
+    }
+
+    pub(super) fn elements(&self) -> usize {
+        self.shard.len()
+    }
+
+    pub(super) fn config(&self) -> &OneBitLamb {
+        &self.config
     }
 
     pub(super) fn exchanged(&self) -> Exchanged {

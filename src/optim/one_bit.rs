@@ -30,7 +30,7 @@ use std::num::NonZeroU32;
 
 use super::saved::Parts;
 use super::zero_one::ZeroOneAdam;
-use super::{AdamW, Exchanged, adam};
+use super::{AdamW, Config, Exchanged, adam};
 
 /// Parameters of 1-bit Adam.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,7 +74,7 @@ impl Schedule {
 }
 
 /// Moments of one shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct State {
     schedule: Schedule,
     adam: adam::State,
@@ -85,6 +85,17 @@ pub struct State {
 impl State {
     pub(super) fn new(adam: AdamW, schedule: Schedule, elements: usize) -> Self {
         Self { schedule, adam: adam::State::new(adam, elements), taken: 0 }
+    }
+
+    pub(super) fn elements(&self) -> usize {
+        self.adam.mean.len()
+    }
+
+    pub(super) fn config(&self) -> Config {
+        match self.schedule {
+            Schedule::Warmup(warmup) => Config::OneBitAdam(OneBitAdam { adam: self.adam.config, warmup }),
+            Schedule::ZeroOne(config) => Config::ZeroOneAdam(config),
+        }
     }
 
     pub(super) fn exchanged(&self) -> Exchanged {
@@ -109,7 +120,6 @@ impl State {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use super::super::Config;
     use super::*;
 
     fn config(warmup: u32) -> OneBitAdam {

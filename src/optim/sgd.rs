@@ -27,11 +27,42 @@ impl Sgd {
     }
 }
 
+/// What one step does to every element, the same on CPU and device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coefficients {
+    /// Weight of the old velocity.
+    pub momentum: f32,
+    /// Weight of the parameter in the gradient.
+    pub weight_decay: f32,
+    /// Weight of the velocity in the parameter.
+    pub learning_rate: f32,
+}
+
+impl Coefficients {
+    /// Of a step with `learning_rate`.
+    #[must_use]
+    pub fn new(config: &Sgd, learning_rate: f32) -> Self {
+        let Sgd { momentum, weight_decay } = *config;
+        Self { momentum, weight_decay, learning_rate }
+    }
+
+    /// One step of elements that all three slices have. Shader: `shaders/optim/sgd.wgsl`.
+    pub fn step(&self, gradient: &[f32], parameters: &mut [f32], velocity: &mut [f32]) {
+        let Self { momentum, weight_decay, learning_rate } = *self;
+        for ((parameter, &g), velocity) in parameters.iter_mut().zip(gradient).zip(velocity) {
+            *velocity = momentum * *velocity + (g + weight_decay * *parameter);
+            *parameter -= learning_rate * *velocity;
+        }
+    }
+}
+
 /// Velocity of one shard.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    config: Sgd,
-    velocity: Vec<f32>,
+    /// The parameters that the velocity was made with.
+    pub config: Sgd,
+    /// One number per element.
+    pub velocity: Vec<f32>,
 }
 
 impl State {
@@ -46,11 +77,7 @@ impl State {
 
     pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {
         assert_eq!(gradient.len(), self.velocity.len(), "gradient of another shard");
-        let Sgd { momentum, weight_decay } = self.config;
-        for ((parameter, &g), velocity) in parameters.iter_mut().zip(gradient).zip(&mut self.velocity) {
-            *velocity = momentum * *velocity + (g + weight_decay * *parameter);
-            *parameter -= learning_rate * *velocity;
-        }
+        Coefficients::new(&self.config, learning_rate).step(gradient, parameters, &mut self.velocity);
     }
 }
 

@@ -96,8 +96,9 @@ impl Synchronizer {
             mean_state,
             powersgd,
             momentum: self.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
+            // Also of a device: every step brings its parameters here.
             parameters: self.master.clone(),
-            optimizer: self.optimizer.save(&self.optimizer_config),
+            optimizer: self.optimizer.save(&self.optimizer_config)?,
         })
     }
 
@@ -125,7 +126,7 @@ impl Synchronizer {
             return Err(RestoreError { what: "next step", found: 0, expected: 1 }.into());
         };
         self.next = next;
-        self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer)?;
+        self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer, &checkpoint.parameters)?;
         match (&mut self.exchange, &checkpoint.powersgd) {
             (Exchange::Packets(packets), _) => packets.restore(checkpoint)?,
             (Exchange::PowerSgd(powersgd), Some(state)) => powersgd.set_state(state.clone())?,

@@ -25,7 +25,21 @@ pub enum NonFinite {
     Skip,
 }
 
-/// How to synchronise. All but `backend` must be equal on all ranks, and is compared before the first step.
+/// Where the owner of a shard keeps its master parameters and computes its optimizer step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptimizerOn {
+    /// On the CPU: the parameters of a run are the same bits whatever the backends are. The default.
+    #[default]
+    Cpu,
+    /// On the device of [`Backend::Gpu`]; the CPU where the backend is the CPU, and for an optimizer without a kernel: all
+    /// but [`AdamW`](optim::AdamW) and [`Sgd`](optim::Sgd). The mean then need not leave the device.
+    ///
+    /// All ranks of a run still have the same bits, as the owner's are sent to everyone; but floats on a device are not
+    /// exact, so that a run with other devices or with CPUs differs in the last places.
+    Device,
+}
+
+/// How to synchronise. All but `backend` and `optimizer_on` must be equal on all ranks, and is compared before the first step.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What the gradient travels as.
@@ -39,6 +53,8 @@ pub struct Config {
     /// What turns the mean gradient into parameters. Some optimizers have momenta travel in the codec, and gradients as
     /// f32 in some steps: see [`optim`].
     pub optimizer: optim::Config,
+    /// Where it is computed on this rank. Default [`OptimizerOn::Cpu`].
+    pub optimizer_on: OptimizerOn,
     /// What to do about NaN and infinity.
     pub nonfinite: NonFinite,
     /// Elements of each tensor in the parameters, in order, together all of them; only LAMB looks at them. Default: none
@@ -57,6 +73,7 @@ impl Config {
             scale: Scale::Auto,
             backend: Backend::Cpu,
             optimizer,
+            optimizer_on: OptimizerOn::default(),
             nonfinite: NonFinite::default(),
             tensors: Vec::new(),
         }

@@ -27,8 +27,6 @@ pub enum Backend {
 /// Codec state and buffers of one rank, allocated once.
 pub(super) struct Engine {
     place: Place,
-    /// See [`Self::follows_packets`].
-    follows: bool,
     /// Packets of all owners, one behind the other: shards start on a unit, and so on a word.
     words: Vec<u32>,
     /// The received packets of the own shard, by rank.
@@ -72,13 +70,7 @@ impl Engine {
             _ => Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] },
         };
         let received = vec![Vec::new(); layout.world_size()];
-        let follows = mean_words > 0;
-        Ok(Self { place, follows, words: vec![0; codec.packet_words(n)], received })
-    }
-
-    /// Whether the owner of a shard keeps a state that every packet changes.
-    pub(super) fn follows_packets(&self) -> bool {
-        self.follows
+        Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
     }
 
     /// Encodes the whole gradient; [`Self::packet`] then gives each owner's words.
@@ -134,6 +126,15 @@ impl Engine {
         let first = codec.packet_words(range.start);
         let words = codec.packet_words(range.len());
         &self.words[first..first + words]
+    }
+
+    /// The words of the received packets, by rank.
+    #[cfg(feature = "gpu")]
+    pub(super) fn received(&mut self, packets: &[Bytes]) -> Vec<&[u32]> {
+        for (words, packet) in self.received.iter_mut().zip(packets) {
+            read_words(packet, words);
+        }
+        self.received.iter().map(Vec::as_slice).collect()
     }
 
     /// The weighted mean of the received packets, which are known to fit the shard, into `mean`.

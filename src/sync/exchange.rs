@@ -7,6 +7,8 @@ use super::packets::Packets;
 use super::powersgd::PowerSgd;
 use super::report::Stopwatch;
 use super::{Config, Scheme, StepReport, SyncError};
+#[cfg(feature = "gpu")]
+use crate::codec::Codec;
 use crate::codec::{Gradient, Step};
 use crate::shard::ShardLayout;
 
@@ -57,6 +59,15 @@ impl Exchange {
         match self {
             Self::Packets(packets) => packets.mean(turn, weights, mean),
             Self::PowerSgd(powersgd) => powersgd.mean(turn, weights, mean),
+        }
+    }
+
+    /// In place of [`Self::mean`] for whoever makes the mean itself: the codec, and the words of each rank's packet.
+    #[cfg(feature = "gpu")]
+    pub(super) fn received(&mut self) -> Option<(Codec, Vec<&[u32]>)> {
+        match self {
+            Self::Packets(packets) => Some(packets.received()),
+            Self::PowerSgd(_) => None,
         }
     }
 

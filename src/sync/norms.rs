@@ -13,22 +13,24 @@ use crate::codec::Step;
 use crate::optim::Partials;
 
 impl Synchronizer {
-    /// The optimizer's step, between whose halves every owner tells the others of its parts of tensors.
-    pub(super) fn step_by_tensors(&mut self, step: Step, learning_rate: f32) -> Result<(), SyncError> {
-        let counts: Vec<usize> =
-            self.layout.ranges().map(|range| self.optimizer.partials_of(&range)).collect();
-        let own = self.optimizer.partials(&self.mean, &self.master);
+    /// The optimizer's step, between whose halves every owner tells the others of its parts of tensors; false, and nothing
+    /// done, for an optimizer whose shards need nothing of each other.
+    pub(super) fn step_by_tensors(&mut self, step: Step, learning_rate: f32) -> Result<bool, SyncError> {
+        let Some(optimizer) = self.optimizer.by_tensors() else { return Ok(false) };
+        let counts: Vec<usize> = self.layout.ranges().map(|range| optimizer.partials_of(&range)).collect();
+        let own = optimizer.partials(&self.mean, &self.master);
         let expected: Vec<u64> = counts.iter().map(|count| 8 * *count as u64).collect();
         let operation = Operation { step: step.get(), tag: super::NORMS };
         let all = self.communicator.all_gather(operation, encode(&own.values), &expected)?;
+        let ranks = self.communicator.world().ranks();
         let shards = self.layout.ranges().zip(counts);
-        let partials = self.world().ranks().zip(shards).zip(&all).map(|((rank, (range, count)), bytes)| {
+        let partials = ranks.zip(shards).zip(&all).map(|((rank, (range, count)), bytes)| {
             let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
             decode(bytes, self.tensors.within(&range), count).map_err(refuse)
         });
         let partials: Vec<Partials> = partials.collect::<Result<_, _>>()?;
-        self.optimizer.apply(learning_rate, &partials, &mut self.master);
-        Ok(())
+        optimizer.apply(learning_rate, &partials, &mut self.master);
+        Ok(true)
     }
 }
 

@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::exchange::Turn;
 use super::packet::{Form, Header};
 use super::{Checkpoint, Config, GRADIENT, SCALE, Scale, SyncError, bytes_to_peers, headers, scale};
-use crate::codec::{Codec, Gradient, Step};
+use crate::codec::{AverageError, Codec, Gradient, Step};
 use crate::optim::RestoreError;
 use crate::shard::ShardLayout;
 
@@ -116,8 +116,15 @@ impl Packets {
         Ok(())
     }
 
+    #[cfg(feature = "gpu")]
+    pub(super) fn received(&mut self) -> (Codec, Vec<&[u32]>) {
+        (self.codec, self.engine.received(&self.received))
+    }
+
     pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
-        if self.engine.follows_packets() {
+        // Also of an empty shard, and whatever the backend: all ranks must find the same fault with the weights.
+        if self.codec.mean_state_words(1, self.codec.unit().elements) > 0 {
+            AverageError::check_weights(weights)?;
             // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
             self.engine.average(&self.codec, &self.received, weights, mean)?;
         }

@@ -1,5 +1,7 @@
 //! The host side of `shaders/<codec>/average.wgsl`.
 
+use std::ops::Range;
+
 use wgpu::BufferUsages;
 
 use super::super::buffer::{self, HEAD, HEAD_BYTES, Lane, Piece};
@@ -9,6 +11,58 @@ use super::super::method::{self, Method};
 use super::super::{Gpu, GpuError};
 use super::{Cut, check_codec};
 use crate::codec::{Codec, Input};
+
+/// Offset in an upload, and bytes, of what comes after a mean has in front of the payload.
+pub(crate) const THEN: usize = 128;
+
+/// What comes after a mean in the same submission: reading it back, or going on with it.
+pub(crate) trait Then {
+    /// Before everything else of a call: `mean` is the buffer that the mean will be in.
+    fn begin(&mut self, mean: &wgpu::Buffer) -> Result<(), GpuError>;
+    /// What the upload shall have at [`THEN`] for the part of `elements`.
+    fn head(&self, elements: &Range<usize>) -> [u32; THEN / 4];
+    /// Records the work on the part of `elements`, of which `mean` begins with the first, and 4 bytes of result for each
+    /// element into `readback`.
+    fn record(
+        &self,
+        elements: &Range<usize>,
+        encoder: &mut wgpu::CommandEncoder,
+        upload: &wgpu::Buffer,
+        mean: &wgpu::Buffer,
+        readback: &wgpu::Buffer,
+    );
+    /// Gets these results.
+    fn take(&mut self, elements: Range<usize>, bytes: &[u8]);
+}
+
+/// The mean goes to the host.
+struct Collect<'a>(&'a mut [f32]);
+
+impl Then for Collect<'_> {
+    fn begin(&mut self, _mean: &wgpu::Buffer) -> Result<(), GpuError> {
+        Ok(())
+    }
+
+    fn head(&self, _elements: &Range<usize>) -> [u32; THEN / 4] {
+        [0; THEN / 4]
+    }
+
+    fn record(
+        &self,
+        elements: &Range<usize>,
+        encoder: &mut wgpu::CommandEncoder,
+        _upload: &wgpu::Buffer,
+        mean: &wgpu::Buffer,
+        readback: &wgpu::Buffer,
+    ) {
+        encoder.copy_buffer_to_buffer(mean, 0, readback, 0, 4 * elements.len() as u64);
+    }
+
+    fn take(&mut self, elements: Range<usize>, bytes: &[u8]) {
+        let target: &mut [u8] = bytemuck::cast_slice_mut(&mut self.0[elements]);
+        target.copy_from_slice(&bytes[..target.len()]);
+    }
+}
 
 /// Averages the packets of one shard.
 ///
@@ -123,13 +177,21 @@ impl Average {
         weights: &[u32],
         mean: &mut [f32],
     ) -> Result<(), GpuError> {
-        check_codec(&self.codec, codec)?;
         check_length("mean", "elements", self.elements, mean.len())?;
+        self.average_then(codec, packets, weights, &mut Collect(mean))
+    }
+
+    /// As [`Average::average`], but `then` goes on with the mean on the device.
+    pub(crate) fn average_then(
+        &mut self,
+        codec: &Codec,
+        packets: &[&[u32]],
+        weights: &[u32],
+        then: &mut dyn Then,
+    ) -> Result<(), GpuError> {
+        check_codec(&self.codec, codec)?;
         let total = codec.check(packets, weights, self.elements)?;
-        if let Some(state) = &self.state {
-            check_length("mean", "packets", state.ranks, packets.len())?;
-        }
-        self.check_whole()?;
+        self.check_ready(packets.len())?;
         if self.elements == 0 {
             return Ok(());
         }
@@ -139,7 +201,8 @@ impl Average {
         let packets = clipped.as_deref().unwrap_or(packets);
         let method = method(codec, total)?;
         let result = self.take_inbox(packets.len()).and_then(|mut inbox| {
-            self.run(&mut inbox, &method, packets, weights, mean)?;
+            then.begin(&inbox.mean)?;
+            self.run(&mut inbox, &method, packets, weights, then)?;
             Ok(inbox)
         });
         self.broken = result.is_err() && self.state_row() > 0;
@@ -154,25 +217,22 @@ impl Average {
         method: &Method,
         packets: &[&[u32]],
         weights: &[u32],
-        mean: &mut [f32],
+        then: &mut dyn Then,
     ) -> Result<(), GpuError> {
         let Inbox { cut, packets: rows, weights: row_weights, mean: output, bindings, lanes, .. } = inbox;
         let (cut, unit) = (*cut, cut.unit);
         let step = cut.part * unit.elements;
-        let mut take = |index: usize, bytes: &[u8]| {
-            let start = index * step;
-            let end = mean.len().min(start + step);
-            let target: &mut [u8] = bytemuck::cast_slice_mut(&mut mean[start..end]);
-            target.copy_from_slice(&bytes[..target.len()]);
-        };
+        let elements = |index: usize| index * step..self.elements.min((index + 1) * step);
         let packet_words = self.codec.packet_words(self.elements);
         for (index, span) in cut.spans().enumerate() {
             let lane = &mut lanes[index % 2];
-            lane.land(&self.gpu, &mut take)?;
+            lane.land(&self.gpu, |index, bytes| then.take(elements(index), bytes))?;
             let grid = self.limits.grid(span.units(), method.per_workgroup);
             let (ranks, elements) = (packets.len(), span.elements.len());
             let head = method.average_params(span.units(), grid.columns, ranks, elements);
             let head = Piece { at: 0, bytes: bytemuck::cast_slice(&head), zeros: 0 };
+            let (then_head, elements) = (then.head(&span.elements), &span.elements);
+            let then_head = Piece { at: THEN, bytes: bytemuck::cast_slice(&then_head), zeros: 0 };
             let all_weights = Piece { at: HEAD, bytes: bytemuck::cast_slice(weights), zeros: 0 };
             let words = span.words(unit, packet_words);
             // Whole units: the last one may be shorter in the packet, and what lies here is an earlier part.
@@ -184,19 +244,18 @@ impl Average {
             });
             let weight_bytes = 4 * weights.len() as u64;
             let all_rows = (row * packets.len()) as u64;
-            let mean_bytes = 4 * span.elements.len() as u64;
             let binding = &bindings[index % bindings.len()];
-            let pieces = [head, all_weights].into_iter().chain(pieces);
+            let pieces = [head, then_head, all_weights].into_iter().chain(pieces);
             lane.submit(&self.gpu, index, pieces, |encoder, upload, readback| {
                 encoder.copy_buffer_to_buffer(upload, 0, &self.params, 0, HEAD_BYTES);
                 encoder.copy_buffer_to_buffer(upload, HEAD_BYTES, row_weights, 0, weight_bytes);
                 encoder.copy_buffer_to_buffer(upload, first_row as u64, rows, 0, all_rows);
                 self.kernel.dispatch(encoder, binding, grid);
-                encoder.copy_buffer_to_buffer(output, 0, readback, 0, mean_bytes);
+                then.record(elements, encoder, upload, output, readback);
             })?;
         }
         for lane in lanes {
-            lane.land(&self.gpu, &mut take)?;
+            lane.land(&self.gpu, |index, bytes| then.take(elements(index), bytes))?;
         }
         Ok(())
     }
@@ -304,6 +363,14 @@ impl Average {
         }
         self.broken = false;
         Ok(())
+    }
+
+    /// Whether a call with `ranks` packets may follow.
+    pub(crate) fn check_ready(&self, ranks: usize) -> Result<(), GpuError> {
+        if let Some(state) = &self.state {
+            check_length("mean", "packets", state.ranks, ranks)?;
+        }
+        self.check_whole()
     }
 
     fn check_whole(&self) -> Result<(), GpuError> {
