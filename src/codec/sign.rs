@@ -15,7 +15,9 @@
 //! A block of zeros stays zero: its scale byte is 0, which decodes to 0 whatever the bits are. In any other block a zero
 //! element is sent as `+scale`, and its residual takes that back. The residual is one signed byte per element and one
 //! scale byte per block and rank. Its scale is rounded up, not to the nearest: the largest loss would otherwise clip,
-//! step after step in the same direction, and an element far above its block would never get through.
+//! step after step in the same direction, and an element far above its block would never get through. In
+//! blocks of up to 64 even a lone element gets through in full. In larger ones its residual ends in steps as large as what is
+//! missing, and a part of it is lost for good if no noise helps (measured: 22 % with 128, half of it with 256).
 //!
 //! A non-finite element counts as zero, clears its residual and is counted. No bit is left to say "nothing", so that
 //! the receiver adds `+scale` for it: `sync` refuses or skips a step with such an element.
