@@ -137,11 +137,12 @@ fn bench_kernels_measures_every_adapter_and_refuses_a_name_that_none_has() {
     assert!(!required || !adapters.is_empty(), "GRADWIRE_REQUIRE_GPU is 1, but there is no adapter");
     let rows = kernel_rows(&["--backend=all", "--codec=loco", "--codec=f32"]);
     let on = |backend| rows.iter().filter(move |row| row["backend"] == backend);
-    // f32 has no kernel.
-    assert_eq!((on("cpu").count(), on("gpu").count()), (6, 3 * adapters.len()), "{rows:?}");
-    for (three, info) in on("gpu").collect::<Vec<_>>().chunks(3).zip(&adapters) {
-        for (row, kernel) in three.iter().zip(["encode", "average", "copy"]) {
-            assert_eq!((&row["kernel"], &row["codec"]), (&kernel.into(), &"loco".into()));
+    assert_eq!((on("cpu").count(), on("gpu").count()), (6, 6 * adapters.len()), "{rows:?}");
+    for (six, info) in on("gpu").collect::<Vec<_>>().chunks(6).zip(&adapters) {
+        let kernels = ["encode", "average", "copy"];
+        let expected = ["loco", "f32"].into_iter().flat_map(|codec| kernels.map(|kernel| (codec, kernel)));
+        for (row, (codec, kernel)) in six.iter().zip(expected) {
+            assert_eq!((&row["kernel"], &row["codec"]), (&kernel.into(), &codec.into()));
             assert_eq!((&row["adapter"], &row["elements"]), (&info.name.as_str().into(), &1024.into()));
             assert!(row["gb_per_s"].as_f64().unwrap() > 0.0, "{row}");
         }
@@ -350,7 +351,11 @@ fn verify_has_vectors_of_its_own_and_takes_only_vectors() {
 #[test]
 fn an_output_that_takes_no_byte_is_a_failure_on_stdout_and_nothing_on_stderr() {
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    for verb in [&["verify"][..], &["verify", "--json"], &["doctor"], &["doctor", "--json"]] {
+    for verb in [
+        &["verify"][..],
+        &["verify", "--json"],
+        &["bench", "kernels", "--elements=8", "--codec=f32", "--backend=cpu"],
+    ] {
         let output = gradwire(verb).stdout(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{verb:?}: {}", text(&output.stderr));
         assert!(one_line(&output).starts_with("error: stdout: "), "{verb:?}: {}", text(&output.stderr));
