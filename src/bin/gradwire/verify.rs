@@ -16,12 +16,27 @@ use crate::vectors::{Comparison, Cpu, Difference, Implementation, VectorFile, co
 /// The longest file of vectors: 600 times the project's own.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// What the tests of the library are held to.
-const BUILT_IN: &str = include_str!("../../../tests/golden/loco.json");
+/// What the tests of the library are held to: one file for each codec.
+const BUILT_IN: [&str; CodecId::ALL.len()] = [
+    include_str!("../../../tests/golden/f32.json"),
+    include_str!("../../../tests/golden/loco.json"),
+    include_str!("../../../tests/golden/f16.json"),
+    include_str!("../../../tests/golden/bf16.json"),
+    include_str!("../../../tests/golden/fp8.json"),
+    include_str!("../../../tests/golden/ef.json"),
+    include_str!("../../../tests/golden/loco_block.json"),
+    include_str!("../../../tests/golden/block8.json"),
+    include_str!("../../../tests/golden/block4.json"),
+    include_str!("../../../tests/golden/ef21.json"),
+    include_str!("../../../tests/golden/sign.json"),
+    include_str!("../../../tests/golden/topk.json"),
+    include_str!("../../../tests/golden/intsgd.json"),
+];
 
 /// Compare golden vectors with what this machine computes, bit for bit.
 ///
-/// Without a file, the vectors are those that gradwire itself is tested with. Prints one line per implementation.
+/// Without a file, the vectors are those that gradwire itself is tested with, of every codec. Prints one line per
+/// codec and implementation.
 /// Exit status 1 if any number differs or an adapter that was asked for is not there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -59,6 +74,7 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Row {
     backend: &'static str,
+    codec: &'static str,
     /// The adapter's name; null on the CPU.
     adapter: Option<String>,
     /// The CPU variant; null on an adapter.
@@ -79,24 +95,32 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "--adapter names a GPU adapter, but --backend is cpu; use gpu or all".into(),
         ));
     }
-    let (name, text) = match &args.file {
-        None => ("built in".to_owned(), Cow::Borrowed(BUILT_IN)),
+    let (name, texts) = match &args.file {
+        None => ("built in".to_owned(), BUILT_IN.map(Cow::Borrowed).to_vec()),
         Some(path) => {
             let refuse =
                 |error: &dyn fmt::Display| Failure::Work(format!("vector file {}: {error}", path.display()));
             let bytes = read_bounded(path, MAX_BYTES).map_err(|error| refuse(&error))?;
             let text = String::from_utf8(bytes).map_err(|_| refuse(&"not a text file (no UTF-8)"))?;
-            (path.display().to_string(), Cow::Owned(text))
+            (path.display().to_string(), vec![Cow::Owned(text)])
         }
     };
-    let file =
-        VectorFile::parse(&text).map_err(|error| Failure::Work(format!("vector file {name}: {error}")))?;
+    let parse = |text: &Cow<str>| {
+        VectorFile::parse(text).map_err(|error| Failure::Work(format!("vector file {name}: {error}")))
+    };
+    let files = texts.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let mut results = Vec::new();
     if args.backend != Backend::Gpu {
-        results.extend(on_cpu(&file)?);
+        for file in &files {
+            results.extend(on_cpu(file)?);
+        }
     }
     if args.backend != Backend::Cpu {
-        results.push(on_adapter(&file, args.adapter.clone())?);
+        let gpu = Gpu::open(&AdapterChoice { name: args.adapter.clone() })
+            .map_err(|error| Failure::Work(error.to_string()))?;
+        for file in &files {
+            results.push(on_adapter(file, &gpu)?);
+        }
     }
     let report = Report { file: name, results };
     if args.json {
@@ -114,7 +138,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn on_cpu(file: &VectorFile) -> Result<Vec<Row>, Failure> {
-    let row = |variant, comparison| Row { backend: "cpu", adapter: None, variant, comparison };
+    let codec = file.codec().name();
+    let row = |variant, comparison| Row { backend: "cpu", codec, adapter: None, variant, comparison };
     if file.codec() != CodecId::Loco {
         let comparison =
             compare(file, &mut Cpu::default()).map_err(|error| Failure::Work(format!("cpu: {error}")))?;
@@ -129,12 +154,13 @@ fn on_cpu(file: &VectorFile) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-fn on_adapter(file: &VectorFile, name: Option<String>) -> Result<Row, Failure> {
-    let gpu = Gpu::open(&AdapterChoice { name }).map_err(|error| Failure::Work(error.to_string()))?;
+fn on_adapter(file: &VectorFile, gpu: &Gpu) -> Result<Row, Failure> {
     let adapter = gpu.info().name.clone();
-    let comparison = compare(file, &mut OnAdapter { gpu, encode: None, average: None })
-        .map_err(|error| Failure::Work(format!("adapter {adapter}: {error}")))?;
-    Ok(Row { backend: "gpu", adapter: Some(adapter), variant: None, comparison })
+    let mut kernels = OnAdapter { gpu: gpu.clone(), encode: None, average: None };
+    let comparison = compare(file, &mut kernels)
+        .map_err(|error| Failure::Work(format!("adapter {adapter}, {}: {error}", file.codec())))?;
+    let codec = file.codec().name();
+    Ok(Row { backend: "gpu", codec, adapter: Some(adapter), variant: None, comparison })
 }
 
 /// The kernels of one adapter. They are kept for as long as codec and length stay, so that reuse is tested too.
@@ -209,7 +235,7 @@ fn in_words(report: &Report) -> String {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.backend)?;
+        write!(f, "{}, {}", self.codec, self.backend)?;
         self.adapter.as_deref().or(self.variant).map_or(Ok(()), |name| write!(f, " {name}"))
     }
 }
