@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 pub use self::adapter::{AdapterChoice, AdapterInfo, AdapterLimits, DeviceType, adapters};
-pub use self::codec::{Average, Encode, has_kernels};
+pub use self::codec::{Average, Encode};
 pub use self::error::GpuError;
 pub use self::kernel::Limits;
 pub use self::optim::{Optimizer, Owner, has_optimizer};

@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
+use super::GpuError;
 use super::error::check_length;
-use super::{GpuError, method};
-use crate::codec::{Codec, Step, Unit};
+use crate::codec::{Codec, Unit};
 
 mod average;
 mod encode;
@@ -16,12 +16,6 @@ mod encode;
 pub use average::Average;
 pub(crate) use average::{THEN, Then};
 pub use encode::Encode;
-
-/// Whether kernels compute `codec`; else [`Encode::new`] and [`Average::new`] refuse it.
-#[must_use]
-pub fn has_kernels(codec: &Codec) -> bool {
-    method::encode(codec, Step::FIRST).is_some() && method::average(codec, 1).is_some()
-}
 
 /// Elements cut into parts of whole units, one dispatch each. Units do not touch each other, so this changes no bit.
 #[derive(Clone, Copy, Debug)]

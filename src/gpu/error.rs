@@ -84,12 +84,6 @@ pub enum GpuError {
         /// The length given.
         given: usize,
     },
-    /// No kernel computes this codec: the CPU does.
-    #[error("codec {codec} has no kernel, only its CPU function")]
-    NoKernel {
-        /// The codec that was asked for.
-        codec: CodecId,
-    },
     /// The codec changes packets on the host before their mean, which nobody does to packets on the device.
     #[error(
         "codec {codec} changes packets on the host before their mean: it averages packets of the host only"

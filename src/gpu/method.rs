@@ -64,9 +64,9 @@ impl Method {
     }
 }
 
-/// Turns a gradient into a packet at `step`; `None` if only the CPU does.
-pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
-    let method = match codec {
+/// Turns a gradient into a packet at `step`.
+pub(crate) fn encode(codec: &Codec, step: Step) -> Method {
+    match codec {
         Codec::F32 => Method::new(source::CAST_ENCODE_F32, 256, []),
         Codec::F16 => encode_half(Half::F16),
         Codec::Bf16 => encode_half(Half::Bf16),
@@ -112,13 +112,12 @@ pub(crate) fn encode(codec: &Codec, step: Step) -> Option<Method> {
             let own = [0, config.block.into(), base_log2, u32::from(!codec.is_reset(step))];
             Method { counts_elements: true, ..Method::new(source::SIGN_ENCODE, 8, own) }
         }
-    };
-    Some(method)
+    }
 }
 
-/// Turns packets into their mean, with weights whose sum is `total`; `None` if only the CPU does.
-pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
-    let method = match codec {
+/// Turns packets into their mean, with weights whose sum is `total`.
+pub(crate) fn average(codec: &Codec, total: u32) -> Method {
+    match codec {
         // Two invocations to a unit.
         Codec::F32 => Method::new(source::CAST_AVERAGE_F32, 128, [total, reciprocal(total)]),
         Codec::F16 => average_half(Half::F16, total),
@@ -156,8 +155,7 @@ pub(crate) fn average(codec: &Codec, total: u32) -> Option<Method> {
             Method::new(source::SIGN_AVERAGE, 8, [config.block.into(), headroom, factor])
         }
         Codec::Loco(config) => average_loco(config.scale_log2, total),
-    };
-    Some(method)
+    }
 }
 
 fn encode_loco(config: &loco::Config, step: Step) -> Method {
@@ -213,5 +211,5 @@ pub(crate) fn average_step(codec: &Codec, optimizer: &Config, total: u32) -> Opt
         (Codec::Loco(_), Config::AdamW(_)) => source::LOCO_ADAMW,
         _ => return None,
     };
-    average(codec, total).map(|method| Method { shader, ..method })
+    Some(Method { shader, ..average(codec, total) })
 }

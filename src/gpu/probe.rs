@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 
 use half::{bf16, f16};
 
-use super::{Average, Encode, Gpu, GpuError, has_kernels};
+use super::{Average, Encode, Gpu, GpuError};
 use crate::codec::loco::Config;
 use crate::codec::{Codec, CodecId, Gradient, Input, Stats, Step};
 
@@ -73,16 +73,12 @@ pub fn difference(gpu: &Gpu) -> Result<Option<Difference>, GpuError> {
     Ok(None)
 }
 
-/// Compares `gpu` with the CPU definition of one codec with its parameters; `None` if it is exact, or has no kernels, so
-/// that the CPU computes it anyway.
+/// Compares `gpu` with the CPU definition of one codec with its parameters; `None` if it is exact.
 ///
 /// # Errors
 ///
 /// Those of a failing device.
 pub fn difference_for(gpu: &Gpu, codec: &Codec) -> Result<Option<Difference>, GpuError> {
-    if !has_kernels(codec) {
-        return Ok(None);
-    }
     difference_of(&mut |codec, elements| Encode::new(gpu, codec, Input::F32, elements), gpu, codec)
 }
 

@@ -108,7 +108,7 @@ pub struct Throughput {
 ///
 /// # Errors
 ///
-/// [`GpuError::NoKernel`], those of a failing device, and [`GpuError::Length`] of a gradient without elements.
+/// Those of a failing device, and [`GpuError::Length`] of a gradient without elements.
 pub fn measure(gpu: &Gpu, codec: &Codec, gradient: Gradient<'_>) -> Result<Throughput, GpuError> {
     if gradient.is_empty() {
         return Err(GpuError::Length { what: "gradient", unit: "elements", expected: 1, given: 0 });

@@ -59,7 +59,7 @@ impl Engine {
         let mean_words = codec.mean_state_words(layout.world_size(), shard);
         let place = match backend {
             #[cfg(feature = "gpu")]
-            Backend::Gpu(gpu) if gpu::has_kernels(codec) => {
+            Backend::Gpu(gpu) => {
                 // A world with more ranks than units has empty shards, which no kernel needs to see.
                 let average =
                     if shard == 0 { None } else { Some(Box::new(gpu::Average::new(gpu, codec, shard)?)) };
@@ -67,7 +67,9 @@ impl Engine {
                 let encode = Box::new(gpu::Encode::new(gpu, codec, Input::F32, n)?);
                 Place::Gpu { encode, average, mean_words }
             }
-            _ => Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] },
+            Backend::Cpu => {
+                Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] }
+            }
         };
         let received = vec![Vec::new(); layout.world_size()];
         Ok(Self { place, words: vec![0; codec.packet_words(n)], received })

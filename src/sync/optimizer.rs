@@ -49,7 +49,7 @@ impl Optimizer {
             let has_state = codec.mean_state_words(1, codec.unit().elements) > 0;
             // Not every step then has packets of the codec, and with gradients in them.
             let always_gradients = optimizer.momentum_decay().is_none();
-            if always_gradients && !mean_on_host && !has_state && gpu::has_kernels(codec) {
+            if always_gradients && !mean_on_host && !has_state {
                 return Ok(Self::Owner(Box::new(gpu::Owner::new(gpu, codec, optimizer, master)?)));
             }
         }

@@ -111,7 +111,7 @@ impl Average {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Config`], [`GpuError::NoKernel`], [`GpuError::OutOfMemory`], and those of a failing device.
+    /// [`GpuError::Config`], [`GpuError::OutOfMemory`], and those of a failing device.
     pub fn new(gpu: &Gpu, codec: &Codec, elements: usize) -> Result<Self, GpuError> {
         Self::with_limits(gpu, codec, elements, Limits::of(gpu))
     }
@@ -123,7 +123,7 @@ impl Average {
     /// As [`Average::new`].
     pub fn with_limits(gpu: &Gpu, codec: &Codec, elements: usize, limits: Limits) -> Result<Self, GpuError> {
         // The input type makes no difference to a kernel that reads packets.
-        let kernel = gpu.kernel(&method(codec, 1)?.shader, Input::F32)?;
+        let kernel = gpu.kernel(&method::average(codec, 1).shader, Input::F32)?;
         Self::with_kernel(gpu, codec, elements, limits, kernel)
     }
 
@@ -199,7 +199,7 @@ impl Average {
         let clipped: Option<Vec<&[u32]>> =
             clipped.as_ref().map(|packets| packets.iter().map(|packet| &**packet).collect());
         let packets = clipped.as_deref().unwrap_or(packets);
-        let method = method(codec, total)?;
+        let method = method::average(codec, total);
         let result = self.take_inbox(packets.len()).and_then(|mut inbox| {
             then.begin(&inbox.mean)?;
             self.run(&mut inbox, &method, packets, weights, then)?;
@@ -382,13 +382,9 @@ impl Average {
     /// Only for work that is one part, after an [`Average::average`]: parameters and buffers are those of its last one.
     pub(crate) fn rerun(&mut self, times: u32) -> Result<(), GpuError> {
         let Some(inbox) = &self.inbox else { return Ok(()) };
-        let method = method(&self.codec, 1)?;
+        let method = method::average(&self.codec, 1);
         let units = u32::try_from(inbox.cut.longest()).unwrap_or(u32::MAX);
         let grid = self.limits.grid(units, method.per_workgroup);
         self.kernel.repeat(&self.gpu, &inbox.bindings[0], grid, times)
     }
-}
-
-fn method(codec: &Codec, total: u32) -> Result<Method, GpuError> {
-    method::average(codec, total).ok_or(GpuError::NoKernel { codec: codec.id() })
 }

@@ -50,7 +50,7 @@ impl Encode {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Config`], [`GpuError::NoKernel`], [`GpuError::OutOfMemory`], and those of a failing device.
+    /// [`GpuError::Config`], [`GpuError::OutOfMemory`], and those of a failing device.
     pub fn new(gpu: &Gpu, codec: &Codec, input: Input, elements: usize) -> Result<Self, GpuError> {
         Self::with_limits(gpu, codec, input, elements, Limits::of(gpu))
     }
@@ -68,7 +68,7 @@ impl Encode {
         elements: usize,
         limits: Limits,
     ) -> Result<Self, GpuError> {
-        let kernel = gpu.kernel(&method(codec, Step::FIRST)?.shader, input)?;
+        let kernel = gpu.kernel(&method::encode(codec, Step::FIRST).shader, input)?;
         Self::with_kernel(gpu, codec, input, elements, limits, kernel)
     }
 
@@ -177,7 +177,7 @@ impl Encode {
         check_length("gradient", "elements", self.elements, gradient.len())?;
         check_length("packet", "words", codec.packet_words(self.elements), packet.len())?;
         self.check_whole()?;
-        let method = method(codec, step)?;
+        let method = method::encode(codec, step);
         let result = self.run(&method, gradient, packet);
         self.broken = result.is_err();
         result
@@ -293,14 +293,10 @@ impl Encode {
     /// Only for work that is one part: parameters and buffers are those of the last one.
     pub(crate) fn rerun(&mut self, times: u32) -> Result<(), GpuError> {
         let [part] = self.parts.as_slice() else { return Ok(()) };
-        let method = method(&self.codec, Step::FIRST)?;
+        let method = method::encode(&self.codec, Step::FIRST);
         let grid = self.limits.grid(part.span.units(), method.per_workgroup);
         self.kernel.repeat(&self.gpu, &part.binding, grid, times)
     }
-}
-
-fn method(codec: &Codec, step: Step) -> Result<Method, GpuError> {
-    method::encode(codec, step).ok_or(GpuError::NoKernel { codec: codec.id() })
 }
 
 /// Staging for one part at a time; a second one, if there are more parts, so that copying overlaps the kernel.

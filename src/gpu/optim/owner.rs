@@ -22,7 +22,6 @@ use crate::optim::{self, Config};
 pub struct Owner {
     masters: Masters,
     codec: Codec,
-    config: Config,
     way: Way,
 }
 
@@ -59,7 +58,7 @@ impl Owner {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Config`], [`GpuError::NoKernel`], [`GpuError::Optimizer`], [`GpuError::NoOptimizerKernel`],
+    /// [`GpuError::Config`], [`GpuError::Optimizer`], [`GpuError::NoOptimizerKernel`],
     /// [`GpuError::OutOfMemory`], and those of a failing device.
     pub fn new(gpu: &Gpu, codec: &Codec, config: &Config, parameters: &[f32]) -> Result<Self, GpuError> {
         Self::with_limits(gpu, codec, config, parameters, Limits::of(gpu))
@@ -113,7 +112,7 @@ impl Owner {
             let kernel = gpu.kernel(shader(config)?, Input::F32)?;
             Way::Two { average: Box::new(average), kernel, bound: None }
         };
-        Ok(Self { masters, codec: *codec, config: *config, way })
+        Ok(Self { masters, codec: *codec, way })
     }
 
     /// Number of elements of the shard.
@@ -148,12 +147,11 @@ impl Owner {
             average.check_ready(packets.len())?;
         }
         let numbers = self.masters.begin(learning_rate)?;
-        let Self { masters, way, config, .. } = self;
+        let Self { masters, way, .. } = self;
         match way {
             _ if parameters.is_empty() => {}
             Way::One { kernel, inbox } => {
-                let method = method::average_step(codec, config, total);
-                let scale = method.ok_or(GpuError::NoKernel { codec: codec.id() })?.words[0];
+                let scale = method::average(codec, total).words[0];
                 // Only a call that ran to its end leaves buffers that the next one can trust.
                 let mut own = match inbox.take().filter(|inbox| inbox.ranks >= packets.len()) {
                     Some(inbox) => inbox,

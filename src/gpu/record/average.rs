@@ -79,7 +79,7 @@ impl Average {
     ) -> Result<Self, GpuError> {
         codec.validate()?;
         check_clip(codec)?;
-        let method = method(codec, 1)?;
+        let method = method::average(codec, 1);
         let units = units(gpu, codec, elements)?;
         if ranks == 0 {
             return Err(AverageError::NoSamples { weights: 0 }.into());
@@ -133,7 +133,7 @@ impl Average {
         check_clip(codec)?;
         check_length("weights", "ranks", self.ranks, weights.len())?;
         let total = AverageError::check_weights(weights)?;
-        let method = method(codec, total)?;
+        let method = method::average(codec, total);
         let params = method.average_params(self.units, self.grid.columns, self.ranks, self.elements);
         let binding = self.slots.with(&self.gpu, &params, weights)?;
         pass.set_pipeline(&self.pipeline);
@@ -150,8 +150,4 @@ fn check_clip(codec: &Codec) -> Result<(), GpuError> {
         Some(_) => Err(GpuError::HostStep { codec: codec.id() }),
         None => Ok(()),
     }
-}
-
-fn method(codec: &Codec, total: u32) -> Result<method::Method, GpuError> {
-    method::average(codec, total).ok_or(GpuError::NoKernel { codec: codec.id() })
 }

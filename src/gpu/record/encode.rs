@@ -68,7 +68,7 @@ impl Encode {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Config`], [`GpuError::NoKernel`]; [`GpuError::BindingSize`], [`GpuError::BindingOffset`],
+    /// [`GpuError::Config`]; [`GpuError::BindingSize`], [`GpuError::BindingOffset`],
     /// [`GpuError::BindingOverlap`] and [`GpuError::Limits`] of buffers that do not fit; those of a failing device.
     pub fn new(
         gpu: &Gpu,
@@ -78,7 +78,7 @@ impl Encode {
         buffers: &EncodeBuffers<'_>,
     ) -> Result<Self, GpuError> {
         codec.validate()?;
-        let method = method(codec, Step::FIRST)?;
+        let method = method::encode(codec, Step::FIRST);
         let units = units(gpu, codec, elements)?;
         let bytes = EncodeBytes::new(codec, input, elements);
         let mut wanted = vec![(1, "gradient", &buffers.gradient, bytes.gradient)];
@@ -129,15 +129,11 @@ impl Encode {
         step: Step,
     ) -> Result<(), GpuError> {
         check_codec(&self.codec, codec)?;
-        let params = method(codec, step)?.encode_params(self.units, self.grid.columns, self.elements);
+        let params = method::encode(codec, step).encode_params(self.units, self.grid.columns, self.elements);
         let binding = self.slots.with(&self.gpu, &params, &[])?;
         pass.set_pipeline(&self.pipeline);
         pass.set_bind_group(0, binding, &[]);
         pass.dispatch_workgroups(self.grid.columns, self.grid.rows, 1);
         Ok(())
     }
-}
-
-fn method(codec: &Codec, step: Step) -> Result<method::Method, GpuError> {
-    method::encode(codec, step).ok_or(GpuError::NoKernel { codec: codec.id() })
 }

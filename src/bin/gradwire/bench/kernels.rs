@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use gradwire::codec::{Codec, CodecId, Input};
 use gradwire::gpu::throughput::{self, RANKS, REPEATS, Rate};
-use gradwire::gpu::{AdapterChoice, AdapterInfo, DeviceType, Gpu, GpuError, adapters, has_kernels};
+use gradwire::gpu::{AdapterChoice, AdapterInfo, DeviceType, Gpu, GpuError, adapters};
 use serde::Serialize;
 
 use super::cpu::{self, Values};
@@ -130,10 +130,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let elements = args.elements.unwrap_or(if software { IN_SOFTWARE } else { ON_HARDWARE });
         let values = Values::new(input, elements);
         for codec in &codecs {
-            if !has_kernels(codec) {
-                note!("{}: codec {} has no kernel, only its CPU function", info.name, name(codec));
-                continue;
-            }
             let watch = Watch::new(&info.name, codec);
             let measured =
                 throughput::measure(&gpu, &cpu::scaled(*codec), values.gradient()).map_err(failed)?;
