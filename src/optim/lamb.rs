@@ -17,7 +17,7 @@
 //! both         x = x - lr * c * u
 //! ```
 //!
-//! The notes on momenta, bias and mask in [`OneBitAdam`](super::OneBitAdam) hold here too; masked elements do not count in a
+//! The notes on momenta, bias, mask and cut in [`OneBitAdam`](super::OneBitAdam) hold here too; masked elements do not count in a
 //! factor. Where this is not the paper: the average of `c` starts without bias instead of at 0, and `w` is corrected for its
 //! own bias. The paper scales the momenta of all tensors to a common root mean square before they are encoded, because
 //! its codec has one scale for all of them; here that is the codec's business, which has a scale per block.
@@ -31,7 +31,7 @@ use std::ops::Range;
 
 use super::config::{ConfigError, in_range};
 use super::saved::Parts;
-use super::{AdamW, Exchanged, Tensors};
+use super::{AdamW, Exchanged, Tensors, adam};
 
 /// Parameters of 1-bit LAMB.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -251,14 +251,15 @@ impl State {
         let moments = self.mean[part.clone()].iter_mut().zip(&mut self.fresh[part.clone()]);
         let given = momentum[part.clone()].iter().zip(&parameters[part.clone()]);
         let kept = self.square[part.clone()].iter().zip(&mut self.update[part]);
+        let most = (1.0 - beta1) / (1.0 - beta2).sqrt();
         let mut greatest = 0.0_f32;
         for (((mean, fresh), (&m, &x)), (&square, update)) in moments.zip(given).zip(kept) {
             let masked = square == 0.0;
-            let m = if masked { 0.0 } else { m };
+            let root = (square * square_scale).sqrt() + epsilon;
+            let m = if masked { 0.0 } else { adam::believable(m, most * root) };
             let g = (m - beta1 * *mean) / (1.0 - beta1);
             *mean = m;
             *fresh = beta2 * *fresh + (1.0 - beta2) * (g * g);
-            let root = (square * square_scale).sqrt() + epsilon;
             let fresh_root = (*fresh * fresh_scale).sqrt() + epsilon;
             *update = m * mean_scale / root + weight_decay * x;
             // Of two infinite roots nothing is known: `max` passes over the NaN.

@@ -25,6 +25,8 @@
 //! - *Mask.* An element without a gradient in the whole warm-up has variance 0: its momentum counts as 0, whatever
 //!   was decoded, because a code of one bit can't say 0 and epsilon is no scale. (The paper's authors ask the user for
 //!   this mask.) Such a parameter only decays, as it would under AdamW without a gradient, also if a gradient comes later.
+//! - *Cut.* A decoded momentum counts up to `(1 - beta1) / sqrt(1 - beta2)` roots of its variance, the most that a single
+//!   gradient can make of Adam's step. Where gradients are rare and small, one bit per element says more than that.
 
 use std::num::NonZeroU32;
 
