@@ -298,18 +298,34 @@ pub enum ParseCodecError {
         name: String,
     },
     /// Not `parameter=value` with a whole number.
-    #[error("{text:?} is not parameter=number")]
+    #[error("{text:?} is not parameter=whole number")]
     Form {
         /// What stands there.
         text: String,
     },
-    /// The codec has no such parameter, or it cannot hold the number.
-    #[error("{codec} does not take {text:?}; its parameters are {}", parameters(*codec))]
+    /// The codec has no such parameter.
+    #[error("{codec} does not take {text:?}; {}", parameters(*codec))]
     Parameter {
         /// Which codec.
         codec: CodecId,
         /// What stands there.
         text: String,
+    },
+    /// The codec's parameter cannot be that number.
+    #[error("{codec} does not take {text:?}; by default it is {default}")]
+    Value {
+        /// Which codec.
+        codec: CodecId,
+        /// What stands there.
+        text: String,
+        /// The number that the parameter has if nothing is said.
+        default: i64,
+    },
+    /// The parameter stands there twice.
+    #[error("parameter {name:?} is given twice")]
+    Twice {
+        /// Which.
+        name: String,
     },
     /// A parameter is out of its range.
     #[error(transparent)]
@@ -323,11 +339,21 @@ impl FromStr for Codec {
         let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
         let id = CodecId::ALL.into_iter().find(|id| id.name() == name);
         let mut codec = Self::new(id.ok_or_else(|| ParseCodecError::Name { name: name.to_owned() })?);
+        let mut seen = Vec::new();
         for text in rest.into_iter().flat_map(|rest| rest.split(',')) {
             let pair = text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
             let (name, value) = pair.ok_or_else(|| ParseCodecError::Form { text: text.to_owned() })?;
+            if seen.contains(&name) {
+                return Err(ParseCodecError::Twice { name: name.to_owned() });
+            }
+            seen.push(name);
             if !codec.set_parameter(name, value) {
-                return Err(ParseCodecError::Parameter { codec: codec.id(), text: text.to_owned() });
+                let (codec, text) = (codec.id(), text.to_owned());
+                let known = Self::new(codec).parameters().into_iter().find(|known| known.name == name);
+                return Err(match known {
+                    Some(known) => ParseCodecError::Value { codec, text, default: known.value },
+                    None => ParseCodecError::Parameter { codec, text },
+                });
             }
         }
         codec.validate()?;
@@ -342,9 +368,10 @@ fn names() -> String {
 fn parameters(id: CodecId) -> String {
     let parameters = Codec::new(id).parameters();
     if parameters.is_empty() {
-        return "none".to_owned();
+        return "it has no parameters".to_owned();
     }
-    parameters.iter().map(|parameter| parameter.name).collect::<Vec<_>>().join(", ")
+    let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
+    format!("its parameters are {}", names.join(", "))
 }
 
 #[cfg(test)]
@@ -390,8 +417,11 @@ mod tests {
             error("loco:rank=4"),
             "loco does not take \"rank=4\"; its parameters are residual_scale_log2, decay, reset_every"
         );
-        assert_eq!(error("loco:decay"), "\"decay\" is not parameter=number");
+        assert_eq!(error("loco:decay"), "\"decay\" is not parameter=whole number");
+        assert_eq!(error("loco:decay=0.8"), "\"decay=0.8\" is not parameter=whole number");
+        assert_eq!(error("loco:decay=256"), "loco does not take \"decay=256\"; by default it is 205");
+        assert_eq!(error("loco:decay=0,decay=1"), "parameter \"decay\" is given twice");
         assert_eq!(error("loco:residual_scale_log2=7"), "residual_scale_log2 is 7, loco takes 0 to 6");
-        assert_eq!(error("f32:x=1"), "f32 does not take \"x=1\"; its parameters are none");
+        assert_eq!(error("f32:x=1"), "f32 does not take \"x=1\"; it has no parameters");
     }
 }

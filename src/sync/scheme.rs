@@ -140,6 +140,25 @@ impl Scheme {
         }
     }
 
+    /// The name, with those parameters that are not as by default: what tells schemes apart in few words.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let default = match self {
+            Self::Codec(codec) => Self::Codec(Codec::new(codec.id())),
+            Self::PowerSgd(_) => Self::PowerSgd(powersgd::Config::default()),
+        };
+        let changed = self.parameters().into_iter().zip(default.parameters());
+        let changed: Vec<String> = changed
+            .filter(|(own, default)| own != default)
+            .map(|(Parameter { name, value }, _)| format!("{name}={value}"))
+            .collect();
+        if changed.is_empty() {
+            self.id().to_string()
+        } else {
+            format!("{}:{}", self.id(), changed.join(","))
+        }
+    }
+
     /// All parameters but the scale, by their names.
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
@@ -251,11 +270,20 @@ mod tests {
     }
 
     #[test]
+    fn a_scheme_in_short_says_what_is_not_as_by_default_and_comes_back_from_it() {
+        for text in ["loco", "loco:decay=0", "topk:k=32,clip=1", "powersgd", "powersgd:low_rank=2"] {
+            let scheme: Scheme = text.parse().unwrap();
+            assert_eq!(scheme.short(), text);
+        }
+        assert_eq!("loco:decay=205".parse::<Scheme>().unwrap().short(), "loco");
+    }
+
+    #[test]
     fn a_text_that_is_no_scheme_says_what_there_is() {
         let error = |text: &str| text.parse::<Scheme>().unwrap_err().to_string();
         let unknown = error("zip");
         assert!(unknown.contains("f32, loco") && unknown.ends_with(", powersgd"), "{unknown}");
-        assert!(error("f32:x=1").ends_with("its parameters are none"), "{}", error("f32:x=1"));
+        assert!(error("f32:x=1").ends_with("it has no parameters"), "{}", error("f32:x=1"));
         for text in ["rank=4", "seed", "seed=x", "seed=-1", "low_rank=256"] {
             let message = error(&format!("powersgd:{text}"));
             assert!(message.starts_with(&format!("powersgd does not take {text:?}; ")), "{message}");

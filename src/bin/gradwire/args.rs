@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use gradwire::codec::{WEIGHTED_SUM_LIMIT, loco};
+use gradwire::codec::{Codec, CodecId, WEIGHTED_SUM_LIMIT, loco};
 use gradwire::optim;
-use gradwire::sync::{Backend, Config, Scale, Scheme};
+use gradwire::sync::{Backend, Config, Scale, Scheme, powersgd};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -15,6 +15,17 @@ use crate::task::{Layout, Task, digits::Digits, text::Text};
 
 /// How a codec is shown in `--help`.
 pub(crate) const CODEC: &str = "CODEC[:PARAMETER=NUMBER,..]";
+
+/// Every codec with its parameters, for the end of `--help`.
+pub(crate) fn codecs_help() -> String {
+    let codecs = CodecId::ALL.map(|id| Scheme::Codec(Codec::new(id)));
+    let all = codecs.into_iter().chain([powersgd::Config::default().into()]);
+    let lines: Vec<String> = all.map(|scheme| format!("  {scheme}")).collect();
+    format!(
+        "Codecs, with all their parameters as by default (weights in 1/256, _log2: powers of two):\n{}",
+        lines.join("\n")
+    )
+}
 
 /// What is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -119,6 +130,19 @@ pub(crate) struct Job {
 }
 
 impl TrainingArgs {
+    /// Refuses a scale that none of `schemes` would use.
+    pub(crate) fn check_scale(&self, schemes: &[Scheme]) -> Result<(), Failure> {
+        let used = schemes.iter().any(|scheme| scheme.scale_log2().is_some());
+        if matches!(self.scale, ScaleArg::Log2(_)) && !used {
+            let names: Vec<String> = schemes.iter().map(|scheme| scheme.id().to_string()).collect();
+            return Err(Failure::Usage(format!(
+                "--scale belongs to a codec with one scale for the whole gradient, which {} has not",
+                names.join(" or ")
+            )));
+        }
+        Ok(())
+    }
+
     /// Checks what a type can't, for `world_size` ranks.
     pub(crate) fn job(&self, world_size: u32) -> Result<Job, Failure> {
         let Self { task, optimizer: optimizer_name, weight_decay, .. } = *self;
@@ -145,6 +169,12 @@ impl TrainingArgs {
         }
         let fifth = u32::try_from(steps / 5).unwrap_or(u32::MAX);
         let warmup = NonZeroU32::new(self.warmup.unwrap_or(fifth)).unwrap_or(NonZeroU32::MIN);
+        if has_warmup && u64::from(warmup.get()) >= steps {
+            return Err(Failure::Usage(format!(
+                "a warm-up of {warmup} steps leaves none of {steps} for {}",
+                name_of(optimizer_name)
+            )));
+        }
         let adam = optim::AdamW { weight_decay, ..optim::AdamW::default() };
         let optimizer = match optimizer_name {
             OptimizerName::Adamw => optim::Config::AdamW(adam),

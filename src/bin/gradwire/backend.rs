@@ -5,6 +5,7 @@ use gradwire::sync::{Backend, Scheme};
 
 use crate::args::BackendName;
 use crate::failure::Failure;
+use crate::say::note;
 
 /// An opened device, and its name where it has one.
 pub(crate) struct Opened {
@@ -46,7 +47,10 @@ pub(crate) fn settle(
 
 /// Opens what [`settle`] gave, for `scheme`.
 pub(crate) fn open(settled: BackendName, adapter: Option<&str>, scheme: &Scheme) -> Result<Opened, Failure> {
-    if settled != BackendName::Gpu {
+    if matches!(scheme, Scheme::PowerSgd(_)) && settled == BackendName::Gpu {
+        note!("powersgd has no kernels: it runs on the CPU");
+    }
+    if settled != BackendName::Gpu || matches!(scheme, Scheme::PowerSgd(_)) {
         return Ok(Opened { backend: Backend::Cpu, kind: "cpu", adapter: None });
     }
     let gpu = open_exact(adapter, std::slice::from_ref(scheme))?;

@@ -28,6 +28,7 @@ use teller::Teller;
 /// WORLD_SIZE, MASTER_ADDR, MASTER_PORT), SLURM, Open MPI, or a Kubernetes indexed job, in this order; then the rank
 /// from the identity and the world size from the peers file. What was used is printed.
 #[derive(clap::Args)]
+#[command(after_long_help = crate::args::codecs_help())]
 pub(crate) struct Args {
     #[command(flatten)]
     training: TrainingArgs,
@@ -127,6 +128,10 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     }
     let world = place.world;
     let job = args.training.job(world.size())?;
+    if !args.report_to_parent {
+        // A child of `train` has its parent's options also where its own run has no use for one.
+        args.training.check_scale(&[args.codec])?;
+    }
     let mut task = job.load(world.size())?;
     let config = mesh_config(args, &job, &place, task.as_ref());
     teller.begin(args, &job, world)?;

@@ -34,6 +34,7 @@ const MAX_NODES: u32 = 256;
 /// Each node is a process of its own; they exchange gradients and parameters over mutually authenticated QUIC on
 /// loopback. Writes report.html, report.json, steps.jsonl and model.safetensors.
 #[derive(clap::Args)]
+#[command(after_long_help = crate::args::codecs_help())]
 pub(crate) struct Args {
     #[command(flatten)]
     training: TrainingArgs,
@@ -43,7 +44,7 @@ pub(crate) struct Args {
     /// What gradients travel as: a codec, or one with parameters as in `loco:decay=0,reset_every=100`.
     #[arg(long, value_name = CODEC, default_value = "loco")]
     codec: Scheme,
-    /// Scheme of the second run, another one than --codec, or `none` [default: f32; none with --codec f32].
+    /// Codec of the second run, another one than --codec, or `none` [default: f32; none with --codec f32].
     #[arg(long, value_name = CODEC, value_parser = parse_compare)]
     compare: Option<Compare>,
     /// What computes the codec: one of auto, cpu, gpu for all nodes, or one for each, separated by commas.
@@ -89,6 +90,7 @@ pub(crate) struct Plan {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut plan = plan(args)?;
     let codecs = codecs(args)?;
+    args.training.check_scale(&codecs)?;
     // Before the data are read, and for certain again when the folder is made.
     args.out.as_deref().map_or(Ok(()), Output::check)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
@@ -116,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let mut runs = Vec::new();
     for codec in &codecs {
-        let name = label(codec, &codecs);
+        let name = codec.short();
         let model = runs.is_empty().then(|| output.path("model.safetensors"));
         runs.push(run_codec(&plan, args.mesh, *codec, &name, model.as_deref(), &mut output)?);
     }
@@ -201,12 +203,6 @@ fn codecs(args: &Args) -> Result<Vec<Scheme>, Failure> {
         )));
     }
     Ok(std::iter::once(first).chain(other).collect())
-}
-
-/// What tells the runs apart: the codec's name, with its parameters where the names are the same.
-fn label(codec: &Scheme, codecs: &[Scheme]) -> String {
-    let same = codecs.iter().filter(|other| other.id() == codec.id()).count();
-    if same > 1 { codec.to_string() } else { codec.id().to_string() }
 }
 
 fn run_codec(

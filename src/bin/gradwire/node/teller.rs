@@ -61,7 +61,7 @@ impl Teller {
             steps: job.steps,
             output: args.out.as_deref().map(Output::create).transpose()?,
             // The other ranks tell their own users.
-            tally: Tally::new(args.codec, args.codec.id().name(), job.scale == ScaleArg::Auto, 1),
+            tally: Tally::new(args.codec, &args.codec.short(), job.scale == ScaleArg::Auto, 1),
             resets: 0,
             announced: false,
         });

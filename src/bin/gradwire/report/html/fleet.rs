@@ -103,7 +103,13 @@ pub(super) fn settings(out: &mut String, report: &Report) {
         ("peak learning rate", settings.learning_rate.to_string()),
         ("weight decay", settings.weight_decay.to_string()),
         (
-            "loco scale",
+            "warm-up",
+            settings
+                .warmup
+                .map_or_else(|| "none".to_owned(), |steps| format!("{} steps", grouped(steps.into()))),
+        ),
+        (
+            "scale",
             match settings.scale {
                 ScaleArg::Auto => "auto".into(),
                 ScaleArg::Log2(log2) => format!("2^{log2}"),

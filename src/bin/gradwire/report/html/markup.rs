@@ -7,7 +7,7 @@ use super::super::{Report, Run};
 /// Words that a reader may not know, each with one line on what it means.
 const GLOSSARY: [(&str, &str); 10] = [
     ("compute", "the model's forward and backward pass"),
-    ("encode", "the gradient becomes packets (loco: 4 bits per element)"),
+    ("encode", "the gradient becomes packets of a few bits per element"),
     (
         "exchange",
         "every rank sends the others their parts of its gradient; waiting for slower ranks included",
@@ -17,10 +17,10 @@ const GLOSSARY: [(&str, &str); 10] = [
     ("gather", "every rank sends its part of the new parameters, as f32, to all others; waiting included"),
     (
         "saturated codes",
-        "the gradient was too large for a 4-bit code at this scale, so that the nearest one, -8 or 7, was sent",
+        "the gradient was beyond the largest code at its scale, so that the nearest one was sent; common with a scale per block",
     ),
     ("non-finite", "gradient elements that were NaN or infinite"),
-    ("residual", "what rounding to 4 bits lost, kept in 8 bits per element and added to later gradients"),
+    ("residual", "what was lost or not sent, kept by each rank and added to later gradients"),
     ("resets", "steps after which the residual was set to 0, so that old errors do not linger"),
 ];
 
