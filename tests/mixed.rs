@@ -8,12 +8,15 @@ mod common;
 use std::num::NonZeroU32;
 use std::thread;
 
-use common::{Random, gpus};
-use gradwire::codec::{Codec, loco};
+use common::{Random, Values, gpus};
+use gradwire::codec::{Codec, CodecId, Input, loco};
 use gradwire::gpu::Gpu;
 use gradwire::optim;
+use gradwire::shard::ShardLayout;
 use gradwire::sync::powersgd::{self, Shape};
-use gradwire::sync::{Backend, Checkpoint, Config, OptimizerOn, Scale, Scheme, SyncError, Synchronizer};
+use gradwire::sync::{
+    Backend, Checkpoint, Config, NonFinite, OptimizerOn, Scale, Scheme, SyncError, Synchronizer,
+};
 use gradwire::transport::{Communicator, Limits, Rank, memory};
 
 const STEPS: u64 = 4;
@@ -68,6 +71,168 @@ fn a_mixed_fleet_has_the_bits_of_a_fleet_of_cpus() {
     }
 }
 
+/// Every codec of this build, and EF21 with all the state that it can have; at a scale for gradients below 1.
+fn every_codec() -> Vec<Codec> {
+    let mut codecs: Vec<Codec> = CodecId::ALL.into_iter().map(Codec::new).collect();
+    codecs.push("ef21:momentum_log2=2".parse().unwrap());
+    for codec in &mut codecs {
+        codec.set_scale_log2(2);
+    }
+    codecs
+}
+
+/// A training of `steps` steps.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    codec: Codec,
+    scale: Scale,
+    n: usize,
+    steps: u64,
+    /// Types of the gradients, in turn.
+    inputs: &'static [Input],
+    nonfinite: NonFinite,
+    /// Steps in which the gradient of a rank is not finite.
+    bad: &'static [(u64, usize)],
+    optimizer_on: OptimizerOn,
+}
+
+impl Run {
+    /// One rank's bits after every step, and its checkpoint after the last one.
+    fn one_rank(
+        &self,
+        rank: usize,
+        mesh: memory::MemoryMesh,
+        backend: Backend,
+    ) -> (Vec<Vec<u32>>, Checkpoint) {
+        let Self { codec, scale, n, steps, inputs, nonfinite, bad, optimizer_on } = *self;
+        let mut parameters = vec![0.5; n];
+        let optimizer = optim::Config::AdamW(optim::AdamW::default());
+        let config = Config { backend, scale, nonfinite, optimizer_on, ..Config::new(codec, optimizer) };
+        let communicator = Communicator::new(Box::new(mesh), Limits::default());
+        let mut synchronizer = Synchronizer::new(communicator, config, &parameters).unwrap();
+        let mut history = Vec::new();
+        for step in 1..=steps {
+            let mut random = Random(1000 * rank as u64 + step);
+            let mut gradient: Vec<f32> = (0..n).map(|_| random.unit() as f32).collect();
+            if bad.contains(&(step, rank)) {
+                (gradient[0], gradient[n / 2], gradient[n - 1]) =
+                    (f32::NAN, f32::NEG_INFINITY, f32::INFINITY);
+            }
+            let gradient = Values::new(inputs[step as usize % inputs.len()], &gradient);
+            let samples = u32::try_from(rank).unwrap() + 1;
+            let result = synchronizer.step(gradient.gradient(), samples, 0.1, &mut parameters);
+            if bad.iter().any(|(bad, _)| *bad == step) {
+                match nonfinite {
+                    NonFinite::Skip => assert!(result.unwrap().skipped, "{self:?}"),
+                    NonFinite::Fail => {
+                        let error = result.unwrap_err();
+                        assert!(matches!(error, SyncError::NonFinite { .. }), "{error}, {self:?}");
+                    }
+                }
+            } else {
+                assert!(!result.unwrap().skipped, "{self:?}");
+            }
+            history.push(parameters.iter().map(|value| value.to_bits()).collect());
+        }
+        let checkpoint = synchronizer.checkpoint().unwrap();
+        synchronizer.finish().unwrap();
+        (history, checkpoint)
+    }
+
+    fn on(&self, backends: &[Backend]) -> Vec<(Vec<Vec<u32>>, Checkpoint)> {
+        let world_size = u32::try_from(backends.len()).unwrap();
+        thread::scope(|scope| {
+            let ranks = memory::mesh(world_size, 0).into_iter().zip(backends).enumerate();
+            let ranks: Vec<_> = ranks
+                .map(|(rank, (mesh, backend))| {
+                    scope.spawn(move || self.one_rank(rank, mesh, backend.clone()))
+                })
+                .collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    /// Parameters after every step, the codec's states of encoders and owners, and the optimizers' are those of CPUs.
+    fn is_that_of_cpus(&self, fleet: &[Backend]) {
+        let expected = self.on(&vec![Backend::Cpu; fleet.len()]);
+        for (rank, found) in self.on(fleet).iter().enumerate() {
+            assert_eq!(found.0, expected[0].0, "rank {rank}, {self:?}");
+            assert_eq!(found.1, expected[rank].1, "checkpoint of rank {rank}, {self:?}");
+        }
+    }
+}
+
+/// Whether the owner of every shard keeps of every rank what that rank keeps of itself; of EF21, the only one to keep both.
+fn both_ends_agree(codec: &Codec, n: usize, checkpoints: &[&Checkpoint]) -> bool {
+    let unit = codec.unit();
+    let layout = ShardLayout::new(n, checkpoints.len(), unit.elements);
+    layout.ranges().zip(checkpoints).all(|(shard, owner)| {
+        let units = shard.len().div_ceil(unit.elements);
+        // An empty shard begins at the end.
+        let first = shard.start.div_ceil(unit.elements);
+        let kept = owner.mean_state.chunks(units.max(1) * unit.elements);
+        kept.zip(checkpoints).all(|(kept, rank)| {
+            // What is tracked comes first in a unit of the sender's state.
+            let of_unit = |at: usize| &rank.codec_state[(first + at) * unit.state_words..][..unit.elements];
+            (0..units).all(|at| kept[at * unit.elements..][..unit.elements] == *of_unit(at))
+        })
+    })
+}
+
+#[test]
+fn a_mixed_fleet_has_the_bits_of_a_fleet_of_cpus_with_every_codec_and_half_gradients() {
+    for gpu in gpus() {
+        let fleet = [Backend::Cpu, Backend::Gpu(gpu), Backend::Cpu];
+        for codec in every_codec() {
+            // Fewer units than ranks; shards that end inside a unit; a type that changes, and with it the kernel.
+            for (n, scale, inputs) in [
+                (9, Scale::Fixed, &[Input::F32][..]),
+                (2 * codec.unit().elements + 1, Scale::Auto, &[Input::Bf16]),
+                (5003, Scale::Fixed, &[Input::F32, Input::Bf16]),
+            ] {
+                let (nonfinite, optimizer_on) = (NonFinite::Fail, OptimizerOn::Cpu);
+                let run = Run { codec, scale, n, steps: 3, inputs, nonfinite, bad: &[], optimizer_on };
+                run.is_that_of_cpus(&fleet);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mixed_fleet_goes_on_as_one_of_cpus_after_steps_that_no_rank_took() {
+    for gpu in gpus() {
+        let gpu = || Backend::Gpu(gpu.clone());
+        for codec in every_codec() {
+            // What is not finite comes from a device, in the first step; then from a CPU; then from both at once.
+            let bad: &[(u64, usize)] = &[(1, 1), (3, 2), (4, 0), (4, 1)];
+            for (nonfinite, scale) in [(NonFinite::Fail, Scale::Auto), (NonFinite::Skip, Scale::Fixed)] {
+                let n = 2 * codec.unit().elements + 1;
+                let (inputs, optimizer_on) = (&[Input::F32, Input::Bf16], OptimizerOn::Cpu);
+                let run = Run { codec, scale, n, steps: 6, inputs, nonfinite, bad, optimizer_on };
+                run.is_that_of_cpus(&[Backend::Cpu, gpu(), Backend::Cpu]);
+                // With masters on devices the last places are their own, but the same on every rank; and the codec's state,
+                // as the gradients of this test do not depend on them, is still that of CPUs.
+                let run = Run { optimizer_on: OptimizerOn::Device, ..run };
+                let (cpus, found) = (run.on(&vec![Backend::Cpu; 3]), run.on(&[Backend::Cpu, gpu(), gpu()]));
+                if codec.id() == CodecId::Ef21 {
+                    let checkpoints: Vec<&Checkpoint> =
+                        found.iter().map(|(_, checkpoint)| checkpoint).collect();
+                    assert!(both_ends_agree(&codec, n, &checkpoints), "{run:?}");
+                    // The guard: another order of the ranks is another state.
+                    let turned = [checkpoints[1], checkpoints[2], checkpoints[0]];
+                    assert!(!both_ends_agree(&codec, n, &turned), "{run:?}");
+                }
+                for (rank, (cpu, found_here)) in cpus.iter().zip(&found).enumerate() {
+                    assert_eq!(found_here.0, found[0].0, "rank {rank}, {run:?}");
+                    assert_eq!(found_here.1.codec_state, cpu.1.codec_state, "rank {rank}, {run:?}");
+                    assert_eq!(found_here.1.mean_state, cpu.1.mean_state, "rank {rank}, {run:?}");
+                    assert_eq!(found_here.1.scale_log2, cpu.1.scale_log2, "rank {rank}, {run:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_nan_that_a_device_finds_is_the_same_error_on_every_rank() {
     for gpu in gpus() {
@@ -98,7 +263,7 @@ fn a_nan_that_a_device_finds_is_the_same_error_on_every_rank() {
 
 /// The parameters of every rank after 20 steps down the square of their distance from 0.
 fn descend(codec: Codec, backends: &[Backend], optimizer: optim::Config, on: OptimizerOn) -> Vec<Vec<f32>> {
-    const N: usize = 5003;
+    const N: usize = 1003;
     let world_size = u32::try_from(backends.len()).unwrap();
     let one_rank = |rank: u64, mesh: memory::MemoryMesh, backend: Backend| {
         let mut parameters: Vec<f32> = (0_u16..).map(|at| f32::from(at % 251) / 50.0 - 2.5).take(N).collect();
@@ -129,23 +294,26 @@ fn with_optimizers_on_devices_all_ranks_have_the_same_bits_and_go_where_cpus_go(
     let bits = |parameters: &[f32]| parameters.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     let mut codecs = common::codecs();
     codecs.retain(|codec| codec.scale_log2().is_none_or(|scale| (0..=3).contains(&scale)));
-    codecs.extend([Codec::F32, Codec::Loco(loco::Config { scale_log2: 2, ..loco::Config::default() })]);
+    codecs.push(Codec::Loco(loco::Config { scale_log2: 2, ..loco::Config::default() }));
     for gpu in gpus() {
         let gpu = || Backend::Gpu(gpu.clone());
-        for &codec in &codecs {
-            for optimizer in
-                [optim::Config::AdamW(optim::AdamW::default()), optim::Config::Sgd(optim::Sgd::default())]
-            {
+        for (index, &codec) in codecs.iter().enumerate() {
+            let optimizers =
+                [optim::Config::AdamW(optim::AdamW::default()), optim::Config::Sgd(optim::Sgd::default())];
+            for (turn, optimizer) in optimizers.into_iter().enumerate() {
                 let cpus =
                     descend(codec, &[Backend::Cpu, Backend::Cpu, Backend::Cpu], optimizer, OptimizerOn::Cpu);
-                for fleet in [[gpu(), Backend::Cpu, gpu()], [gpu(), gpu(), gpu()]] {
-                    let found = descend(codec, &fleet, optimizer, OptimizerOn::Device);
-                    assert!(found.iter().all(|rank| bits(rank) == bits(&found[0])), "{codec:?}, {fleet:?}");
-                    // A last place can turn a code over, and error feedback turns it back: near, and 1 or more from the start.
-                    let pairs = found[0].iter().zip(&cpus[0]);
-                    let farthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-                    assert!(farthest < 0.2, "{codec:?}, {optimizer:?}, {fleet:?}: {farthest} from the CPUs");
-                    // The default puts no float on a device.
+                // Each codec with both fleets, one for each optimizer.
+                let second = if (index + turn) % 2 == 0 { Backend::Cpu } else { gpu() };
+                let fleet = [gpu(), second, gpu()];
+                let found = descend(codec, &fleet, optimizer, OptimizerOn::Device);
+                assert!(found.iter().all(|rank| bits(rank) == bits(&found[0])), "{codec:?}, {fleet:?}");
+                // A last place can turn a code over, and error feedback turns it back: near, and 1 or more from the start.
+                let pairs = found[0].iter().zip(&cpus[0]);
+                let farthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(farthest < 0.2, "{codec:?}, {optimizer:?}, {fleet:?}: {farthest} from the CPUs");
+                // The default puts no float on a device.
+                if turn == 0 {
                     let found = descend(codec, &fleet, optimizer, OptimizerOn::default());
                     assert_eq!(bits(&found[0]), bits(&cpus[0]), "{codec:?}, {optimizer:?}, {fleet:?}");
                 }

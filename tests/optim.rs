@@ -5,7 +5,7 @@
 #[path = "common/gpu.rs"]
 mod common;
 
-use common::{Random, TINY, gpus, narrow};
+use common::{Random, TINY, gpus, narrow, spread};
 use gradwire::codec::{Codec, Step};
 use gradwire::gpu::source::{FUSED, OPTIM_ADAMW, OPTIM_SGD};
 use gradwire::gpu::{Gpu, GpuError, Limits, Optimizer, Owner, has_optimizer};
@@ -420,15 +420,20 @@ fn the_mean_that_never_leaves_the_device_is_that_of_the_definition_to_the_bit() 
     // Parameters of zero, moved by 1 times the mean, are the mean: no operation has anything to round.
     let config = Config::Sgd(Sgd { momentum: 0.0, weight_decay: 0.0 });
     for gpu in gpus() {
-        for codec in codecs() {
-            for limits in [Limits::of(&gpu), narrow(&gpu), TINY] {
-                for elements in LENGTHS.into_iter().filter(|&elements| limits != TINY || elements < 2400) {
+        for (index, codec) in codecs().into_iter().enumerate() {
+            // Every codec with every cut, at some of its lengths; every length with several codecs.
+            for (limits, lengths) in [
+                (Limits::of(&gpu), spread(&LENGTHS, index, 4)),
+                (narrow(&gpu), spread(&[2305, 4097], index, 2)),
+                (TINY, spread(&[1, 9, 65, 257, 2305], index, 5)),
+            ] {
+                for (place, elements) in lengths.into_iter().enumerate() {
                     let zeros = vec![0.0; elements];
                     for (way, mut owner) in
                         owners(&gpu, &codec, &config, &zeros, limits).into_iter().enumerate()
                     {
                         // Up, down and up again: buffers of a larger world serve a smaller one.
-                        for ranks in [1, 3, 2, 17, 5] {
+                        for ranks in if place == 0 { vec![1, 3, 2, 17, 5] } else { vec![3, 2] } {
                             let mut random = Random(SEED + (ranks * elements) as u64);
                             let (packets, weights) = packets(&codec, ranks, elements, &mut random);
                             let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
@@ -457,33 +462,32 @@ fn the_mean_that_never_leaves_the_device_is_that_of_the_definition_to_the_bit() 
 #[test]
 fn mean_and_optimizer_in_one_kernel_or_two_are_within_the_bounds_of_the_twins() {
     for gpu in gpus() {
-        for codec in codecs() {
-            for config in optimizers() {
-                for (limits, elements) in [(Limits::of(&gpu), 4097), (narrow(&gpu), 2305), (TINY, 257)] {
-                    let mut random = Random(SEED);
-                    let start = parameters(&mut random, elements);
-                    for mut owner in owners(&gpu, &codec, &config, &start, limits) {
-                        let mut mean_state = vec![0; codec.mean_state_words(3, elements)];
-                        for step in 0..STEPS {
-                            let (packets, weights) = packets(&codec, 3, elements, &mut random);
-                            let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
-                            let mut mean = vec![0.0; elements];
-                            codec.average(&packets, &weights, &mut mean_state, &mut mean).unwrap();
-                            let (before, old) = (owner.state().unwrap(), owner.parameters().unwrap());
-                            let (_, _, bounds) = bounds(&before, 0.01, &mean, &old);
-                            let mut found = vec![f32::NAN; elements];
-                            owner.step(&codec, &packets, &weights, 0.01, &mut found).unwrap();
-                            compare(&numbers(&owner.state().unwrap(), &found), &bounds).unwrap_or_else(
-                                |error| {
-                                    panic!(
-                                        "{}, {codec:?}, {config:?}, {limits:?}, step {step}: {error}",
-                                        gpu.info().name
-                                    )
-                                },
-                            );
-                        }
-                        assert_eq!(owner.mean_state().unwrap(), mean_state);
+        for (index, codec) in codecs().into_iter().enumerate() {
+            let cuts = [(Limits::of(&gpu), 4097), (narrow(&gpu), 2305), (TINY, 257)];
+            for (place, (limits, elements)) in cuts.into_iter().enumerate() {
+                // Three in a row have both kernels among them; each meets every cut, with other codecs.
+                let config = optimizers()[(index + place) % 4];
+                let mut random = Random(SEED);
+                let start = parameters(&mut random, elements);
+                for mut owner in owners(&gpu, &codec, &config, &start, limits) {
+                    let mut mean_state = vec![0; codec.mean_state_words(3, elements)];
+                    for step in 0..STEPS / 2 {
+                        let (packets, weights) = packets(&codec, 3, elements, &mut random);
+                        let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+                        let mut mean = vec![0.0; elements];
+                        codec.average(&packets, &weights, &mut mean_state, &mut mean).unwrap();
+                        let (before, old) = (owner.state().unwrap(), owner.parameters().unwrap());
+                        let (_, _, bounds) = bounds(&before, 0.01, &mean, &old);
+                        let mut found = vec![f32::NAN; elements];
+                        owner.step(&codec, &packets, &weights, 0.01, &mut found).unwrap();
+                        compare(&numbers(&owner.state().unwrap(), &found), &bounds).unwrap_or_else(|error| {
+                            panic!(
+                                "{}, {codec:?}, {config:?}, {limits:?}, step {step}: {error}",
+                                gpu.info().name
+                            )
+                        });
                     }
+                    assert_eq!(owner.mean_state().unwrap(), mean_state);
                 }
             }
         }

@@ -7,8 +7,9 @@ mod fleet;
 mod random;
 
 use fleet::fleet;
-use gradwire::codec::{Codec, Step, loco};
+use gradwire::codec::{Codec, CodecId, Step, loco};
 use gradwire::optim;
+use gradwire::shard::ShardLayout;
 use gradwire::sync::{Config, NonFinite, Scale, StepReport, SyncError, Synchronizer};
 use gradwire::transport::Rank;
 use random::Random;
@@ -35,6 +36,19 @@ fn loco_config() -> loco::Config {
 
 fn fixed() -> Codec {
     Codec::Loco(loco_config())
+}
+
+/// Every codec of this build with its default parameters, LoCo with a scale for these gradients, and others that keep or
+/// compute what the defaults don't.
+fn codecs() -> Vec<Codec> {
+    let others = [
+        "ef21:momentum_log2=2",
+        "topk:chunk=64,k=16,contributors=1,clip=1",
+        "sign:block=64,reset_every=3",
+        "loco-block:bits=2,block=40,reset_every=2",
+    ];
+    let others = others.map(|text| text.parse().unwrap());
+    CodecId::ALL.into_iter().map(Codec::new).chain([fixed()]).chain(others).collect()
 }
 
 fn config(codec: Codec) -> Config {
@@ -65,27 +79,63 @@ fn train(
     })
 }
 
-/// The same training without ranks, shards or packets: whole gradients, one after the other.
-fn reference(world_size: u32, n: usize, steps: u64, codec: Codec, optimizer: optim::Config) -> Vec<u32> {
+/// Elements of the gradient of rank 1 that are not finite in the step `bad`.
+fn poison(gradient: &mut [f32], rank: u32, step: u64, bad: Option<u64>) -> u64 {
+    if rank != 1 || Some(step) != bad {
+        return 0;
+    }
+    // In the first shard and in the last one.
+    for (at, value) in [(0, f32::NAN), (gradient.len() / 2, f32::INFINITY), (gradient.len() - 1, f32::NAN)] {
+        gradient[at] = value;
+    }
+    gradient.iter().filter(|value| !value.is_finite()).count() as u64
+}
+
+/// The same training without ranks, shards or packets: whole gradients, one after the other. In step `bad` rank 1 has a
+/// gradient that is not finite: what is sent is sent, and no optimizer step follows. Only a mean that clips needs to know
+/// where shards begin.
+fn reference(
+    world_size: u32,
+    n: usize,
+    steps: u64,
+    codec: Codec,
+    optimizer: optim::Config,
+    bad: Option<u64>,
+) -> Vec<u32> {
     let mut parameters = initial(n);
     let mut states = vec![vec![0; codec.state_words(n)]; world_size as usize];
     let mut mean_state = vec![0; codec.mean_state_words(world_size as usize, n)];
     let mut optimizer = optimizer.state(n);
+    let clips = codec.parameters().iter().any(|parameter| parameter.name == "clip" && parameter.value == 1);
     let weights: Vec<u32> = (0..world_size).map(samples).collect();
     for step in 1..=steps {
+        let mut poisoned = 0;
         let packets: Vec<Vec<u32>> = (0..world_size)
             .map(|rank| {
                 let mut packet = vec![0; codec.packet_words(n)];
                 let state = &mut states[rank as usize];
-                let gradient = gradient(rank, step, n);
+                let mut gradient = gradient(rank, step, n);
+                poisoned += poison(&mut gradient, rank, step, bad);
                 codec.encode(Step::new(step).unwrap(), (&gradient).into(), state, &mut packet);
                 packet
             })
             .collect();
         let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
         let mut mean = vec![0.0; n];
-        codec.average(&packets, &weights, &mut mean_state, &mut mean).unwrap();
-        optimizer.step(0.125, &mean, &mut parameters);
+        if clips {
+            // Norms are those of a shard.
+            for shard in ShardLayout::new(n, world_size as usize, codec.unit().elements).ranges() {
+                let start = codec.packet_words(shard.start);
+                let words = start..start + codec.packet_words(shard.len());
+                let packets: Vec<&[u32]> = packets.iter().map(|packet| &packet[words.clone()]).collect();
+                codec.average(&packets, &weights, &mut [], &mut mean[shard]).unwrap();
+            }
+        } else {
+            codec.average(&packets, &weights, &mut mean_state, &mut mean).unwrap();
+        }
+        if poisoned == 0 {
+            optimizer.step(0.125, &mean, &mut parameters);
+        }
     }
     bits(&parameters)
 }
@@ -97,18 +147,20 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn every_rank_has_the_bits_of_a_run_without_ranks() {
     let sgd = optim::Config::Sgd(optim::Sgd::default());
-    for world_size in [1, 2, 3, 5, 7] {
-        for n in [1, 7, 8, 9, 57, 64, 65, 257, 1000] {
-            for codec in [fixed(), Codec::F32] {
-                for optimizer in [config(codec).optimizer, sgd] {
-                    let expected = reference(world_size, n, 4, codec, optimizer);
-                    let ranks = train(world_size, n, 4, |_| Config { optimizer, ..config(codec) });
-                    for (rank, (parameters, _)) in ranks.iter().enumerate() {
-                        assert_eq!(
-                            *parameters, expected,
-                            "rank {rank} of {world_size}, {n} parameters, {codec:?}"
-                        );
-                    }
+    for codec in codecs() {
+        // Around a byte, a word and a unit; and one long enough for every rank to have several units of most codecs.
+        let lengths = [1, 9, 257, 1000, 5003, 2 * codec.unit().elements + 1];
+        for (index, n) in lengths.into_iter().enumerate() {
+            for world_size in [1, 2, 3, 5, 7] {
+                let optimizer = if index % 2 == 0 { config(codec).optimizer } else { sgd };
+                let steps = if n < 5000 { 4 } else { 2 };
+                let expected = reference(world_size, n, steps, codec, optimizer, None);
+                let ranks = train(world_size, n, steps, |_| Config { optimizer, ..config(codec) });
+                for (rank, (parameters, _)) in ranks.iter().enumerate() {
+                    assert_eq!(
+                        *parameters, expected,
+                        "rank {rank} of {world_size}, {n} parameters, {codec:?}"
+                    );
                 }
             }
         }
@@ -145,7 +197,7 @@ fn an_automatic_scale_is_the_same_on_every_rank_and_puts_the_root_mean_square_at
     // Uniform in +-1/4 has a root mean square of 0.144: times 2^4 = 2.3 codes.
     for (parameters, reports) in &ranks {
         assert_eq!(reports.iter().map(|r| r.scale_log2).collect::<Vec<_>>(), [Some(4); 2]);
-        assert_eq!(*parameters, reference(3, 501, 2, fixed(), automatic().optimizer));
+        assert_eq!(*parameters, reference(3, 501, 2, fixed(), automatic().optimizer, None));
     }
 }
 
@@ -255,6 +307,122 @@ fn a_step_that_is_skipped_leaves_parameters_and_optimizer_as_they_were() {
         })
     };
     assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn after_a_step_that_no_rank_took_the_run_goes_on_with_the_bits_of_one_without_ranks() {
+    let (world_size, steps) = (3, 5);
+    for codec in codecs() {
+        for n in [9, 1000, 2 * codec.unit().elements + 1] {
+            let optimizer = config(codec).optimizer;
+            // The first step, which may find all states at zero, and a later one.
+            for bad in [1, 3] {
+                let expected = reference(world_size, n, steps, codec, optimizer, Some(bad));
+                assert_ne!(
+                    expected,
+                    reference(world_size, n, steps, codec, optimizer, None),
+                    "a step that is not taken leaves a trace"
+                );
+                for nonfinite in [NonFinite::Fail, NonFinite::Skip] {
+                    let case = format!("{n} parameters, step {bad} not taken, {nonfinite:?}, {codec:?}");
+                    let ranks = fleet(world_size, |rank, communicator| {
+                        let mut parameters = initial(n);
+                        let config = Config { nonfinite, ..config(codec) };
+                        let mut synchronizer = Synchronizer::new(communicator, config, &parameters).unwrap();
+                        for step in 1..=steps {
+                            let before = bits(&parameters);
+                            let mut gradient = gradient(rank, step, n);
+                            poison(&mut gradient, rank, step, Some(bad));
+                            let result = synchronizer.step(&gradient, samples(rank), 0.125, &mut parameters);
+                            if step != bad {
+                                assert!(!result.unwrap().skipped, "{case}");
+                                continue;
+                            }
+                            assert_eq!(bits(&parameters), before, "rank {rank}, {case}");
+                            match result {
+                                Ok(report) => assert!(report.skipped && report.nonfinite[1] > 1, "{case}"),
+                                Err(error) => assert!(
+                                    nonfinite == NonFinite::Fail && error.to_string().contains("rank 1 has"),
+                                    "{error}, {case}"
+                                ),
+                            }
+                        }
+                        synchronizer.finish().unwrap();
+                        bits(&parameters)
+                    });
+                    for (rank, parameters) in ranks.iter().enumerate() {
+                        assert_eq!(*parameters, expected, "rank {rank}, {case}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How far the mean is from the gradient, which is the same in every step and on both ranks, at most: 40 steps after one
+/// that was not taken, because one element of a larger gradient was not finite. The owner hears of that one or not.
+fn tracked(codec: Codec, owner_follows: bool) -> f32 {
+    let n = 300;
+    let steady: Vec<f32> = gradient(0, 1, n);
+    let mut wild: Vec<f32> = steady.iter().map(|value| 8.0 - value).collect();
+    wild[7] = f32::NAN;
+    let mut states = vec![vec![0; codec.state_words(n)]; 2];
+    let (mut mean_state, mut mean) = (vec![0; codec.mean_state_words(2, n)], vec![0.0; n]);
+    for step in 1..=41 {
+        let packets: Vec<Vec<u32>> = states
+            .iter_mut()
+            .map(|state| {
+                let mut packet = vec![0; codec.packet_words(n)];
+                let gradient = if step == 1 { &wild } else { &steady };
+                codec.encode(Step::new(step).unwrap(), gradient.into(), state, &mut packet);
+                packet
+            })
+            .collect();
+        let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
+        if step > 1 || owner_follows {
+            codec.average(&packets, &[1, 1], &mut mean_state, &mut mean).unwrap();
+        }
+    }
+    farthest(&mean, &steady)
+}
+
+fn farthest(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn what_ef21_sends_after_a_step_that_was_not_taken_still_means_what_the_sender_means() {
+    // Plain descent at rate 1 without momentum: what parameters lose is the mean.
+    let optimizer = optim::Config::Sgd(optim::Sgd { momentum: 0.0, weight_decay: 0.0 });
+    for codec in ["ef21", "ef21:momentum_log2=2"].map(|text| text.parse::<Codec>().unwrap()) {
+        let n = 300;
+        for nonfinite in [NonFinite::Fail, NonFinite::Skip] {
+            let moves = fleet(2, |_, communicator| {
+                let mut parameters = vec![0.0; n];
+                let config = Config { nonfinite, optimizer, ..config(codec) };
+                let mut synchronizer = Synchronizer::new(communicator, config, &parameters).unwrap();
+                let steady = gradient(0, 1, n);
+                let mut wild: Vec<f32> = steady.iter().map(|value| 8.0 - value).collect();
+                wild[7] = f32::NAN;
+                let taken = synchronizer.step(&wild, 1, 1.0, &mut parameters);
+                assert!(taken.is_err() || taken.unwrap().skipped, "one element is not finite");
+                let mut moved = Vec::new();
+                for _ in 0..40 {
+                    let before = parameters.clone();
+                    synchronizer.step(&steady, 1, 1.0, &mut parameters).unwrap();
+                    moved = before.iter().zip(&parameters).map(|(before, after)| before - after).collect();
+                }
+                farthest(&moved, &steady)
+            });
+            assert!(
+                moves.iter().all(|far| *far < 0.01),
+                "{moves:?} from the gradient, {nonfinite:?}, {codec:?}"
+            );
+        }
+        // The guard: an owner that had not followed would be off by the step's codes for ever.
+        assert!(tracked(codec, true) < 0.01, "{codec:?}: {}", tracked(codec, true));
+        assert!(tracked(codec, false) > 0.3, "{codec:?}: {}", tracked(codec, false));
+    }
 }
 
 /// Every rank's error when rank 1 of three starts with another configuration or length.

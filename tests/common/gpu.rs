@@ -112,6 +112,24 @@ pub(crate) fn configs() -> Vec<Config> {
     ]
 }
 
+/// Every `step`-th of `all`, begun at another place for every `index`: what is too much for each of many codecs is spread
+/// over them, and nothing of `all` is left out by `step` of them in a row.
+pub(crate) fn spread<T: Copy>(all: &[T], index: usize, step: usize) -> Vec<T> {
+    all.iter().copied().skip(index % step).step_by(step).collect()
+}
+
+/// Each codec, and whether it is the first of [`codecs`] with its name: those are tested at every length, the others, which
+/// differ from them in numbers, at some.
+pub(crate) fn codecs_and_first_of_each() -> Vec<(Codec, bool)> {
+    let mut seen = Vec::new();
+    let first = |codec: Codec| {
+        let first = !seen.contains(&codec.id());
+        seen.push(codec.id());
+        (codec, first)
+    };
+    codecs().into_iter().map(first).collect()
+}
+
 /// The step before the first that resets the state, so that a run of a few crosses it.
 pub(crate) fn before_reset(codec: &Codec) -> u64 {
     let reset = (2..600).find(|step| codec.is_reset(Step::new(*step).unwrap()));
