@@ -143,16 +143,17 @@ fn encode_block_lanes(
                 *difference = if is_finite(value.to_bits()) { float::sub(*value, *tracked) } else { 0.0 };
             }
         }
+        // A pass for each array that is written: more of them at once are not vectorised.
         Some(eta) => {
-            let values = values.iter().zip(tracked.iter()).zip(v.iter_mut().zip(u));
-            for (difference, ((value, tracked), (v, u))) in difference.iter_mut().zip(values) {
-                let finite = is_finite(value.to_bits());
-                let value = if finite { *value } else { 0.0 };
-                let new_v = approach(*v, value, eta);
-                let new_u = approach(*u, new_v, eta);
-                *difference = if finite { float::sub(new_u, *tracked) } else { 0.0 };
-                *v = if finite { new_v } else { *v };
-                *u = if finite { new_u } else { *u };
+            for (v, value) in v.iter_mut().zip(values) {
+                *v = if is_finite(value.to_bits()) { approach(*v, *value, eta) } else { *v };
+            }
+            for ((u, v), value) in u.iter_mut().zip(&*v).zip(values) {
+                *u = if is_finite(value.to_bits()) { approach(*u, *v, eta) } else { *u };
+            }
+            let values = values.iter().zip(tracked.iter()).zip(&*u);
+            for (difference, ((value, tracked), u)) in difference.iter_mut().zip(values) {
+                *difference = if is_finite(value.to_bits()) { float::sub(*u, *tracked) } else { 0.0 };
             }
         }
     }
