@@ -123,7 +123,15 @@ pub fn encode(
 for_this_cpu! {
     /// The codes of one block, its scale byte, and how many codes the clamp changed. `v` and `u` are empty without momentum,
     /// and `room` is to work in.
-    fn encode_block(config: &Config, values: &[f32], tracked: &mut [f32], v: &mut [f32], u: &mut [f32], room: &mut [f32], codes: &mut [i8]) -> (u8, u32) = encode_block_lanes;
+    fn encode_block(
+        config: &Config,
+        values: &[f32],
+        tracked: &mut [f32],
+        v: &mut [f32],
+        u: &mut [f32],
+        room: &mut [f32],
+        codes: &mut [i8],
+    ) -> (u8, u32) = encode_block_lanes;
 }
 
 #[inline(always)]
@@ -232,7 +240,13 @@ const fn factor(weight: u32, total: u32) -> f32 {
 for_this_cpu! {
     /// Adds what one unit's packet says to `tracked`, a whole unit, and that times `factor` to the mean; the last packet may
     /// have less words, and the last mean less elements.
-    fn follow(config: &Config, packet: &[u32], tracked: &mut [f32], factor: Option<f32>, mean: &mut [f32]) -> () = follow_lanes;
+    fn follow(
+        config: &Config,
+        packet: &[u32],
+        tracked: &mut [f32],
+        factor: Option<f32>,
+        mean: &mut [f32],
+    ) -> () = follow_lanes;
 }
 
 #[inline(always)]

@@ -7,7 +7,12 @@ use crate::codec::simd::for_this_cpu;
 
 for_this_cpu! {
     /// [`encode_block`](super::encode_block); `h` has room for the block.
-    pub(super) fn encode(format: &Format, values: &[f32], h: &mut [f32], codes: &mut [i8]) -> (u8, u32) = encode_lanes;
+    pub(super) fn encode(
+        format: &Format,
+        values: &[f32],
+        h: &mut [f32],
+        codes: &mut [i8],
+    ) -> (u8, u32) = encode_lanes;
 }
 
 #[inline(always)]

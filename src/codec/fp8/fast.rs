@@ -98,7 +98,13 @@ fn encode_lanes(kind: Kind, values: &[f32], codes: &mut [u8; BLOCK_MAX]) -> Bloc
 
 for_this_cpu! {
     /// The mean of checked packets.
-    pub(super) fn mean(config: &Config, packets: &[&[u32]], weights: &[u32], total: u32, mean: &mut [f32]) -> () = mean_lanes;
+    pub(super) fn mean(
+        config: &Config,
+        packets: &[&[u32]],
+        weights: &[u32],
+        total: u32,
+        mean: &mut [f32],
+    ) -> () = mean_lanes;
 }
 
 #[inline(always)]

@@ -2,6 +2,7 @@
 
 use super::{Block, Config};
 use crate::codec::block::fast::quantize;
+use crate::codec::fixed::is_finite;
 use crate::codec::lanes::{
     self, fixed, integer, is_too_small, largest_exponent, nearest, residual_multiplier,
 };
@@ -23,7 +24,13 @@ impl Room {
 
 for_this_cpu! {
     /// [`Block::encode`].
-    pub(super) fn encode(block: Block<'_>, old_byte: u8, reset: bool, room: &mut Room, codes: &mut [i8]) -> (u8, u32, u8) = encode_lanes;
+    pub(super) fn encode(
+        block: Block<'_>,
+        old_byte: u8,
+        reset: bool,
+        room: &mut Room,
+        codes: &mut [i8],
+    ) -> (u8, u32, u8) = encode_lanes;
 }
 
 #[inline(always)]
@@ -45,7 +52,7 @@ fn encode_lanes(
     let (multiplier, unit) = (lanes::multiplier(top), residual_multiplier(old_byte, base_log2, top));
     for (((h, old), value), residual) in h.iter_mut().zip(&mut *old).zip(values).zip(&*residuals) {
         let residual = nearest(f32::from(*residual) * unit);
-        *old = if super::super::fixed::is_finite(value.to_bits()) { residual } else { 0.0 };
+        *old = if is_finite(value.to_bits()) { residual } else { 0.0 };
         *h = fixed(*value, multiplier) + *old;
     }
     let (byte, saturated) = quantize::<true>(&config.format(), top, h, codes);

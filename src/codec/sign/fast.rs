@@ -24,7 +24,15 @@ impl Room {
 
 for_this_cpu! {
     /// [`encode_block`], which writes into as many bytes of `negative` as the elements need.
-    pub(super) fn encode(config: &Config, reset: bool, values: &[f32], room: &mut Room, residuals: &mut [i8], residual_scale: u8, negative: &mut [u8]) -> Block = encode_lanes;
+    pub(super) fn encode(
+        config: &Config,
+        reset: bool,
+        values: &[f32],
+        room: &mut Room,
+        residuals: &mut [i8],
+        residual_scale: u8,
+        negative: &mut [u8],
+    ) -> Block = encode_lanes;
 }
 
 #[inline(always)]
