@@ -34,12 +34,14 @@ pub mod fp8;
 mod gradient;
 mod id;
 pub mod intsgd;
+mod lanes;
 pub mod loco;
 pub mod loco_block;
 pub mod mean;
 mod method;
 pub mod scale;
 pub mod sign;
+mod simd;
 mod step;
 pub mod topk;
 

@@ -64,8 +64,9 @@ pub fn pack<const W: u32>(codes: &[u8], words: &mut [u32]) {
     let per_word = codes_per_word::<W>();
     check(words.len(), codes.len(), per_word);
     for (word, codes) in words.iter_mut().zip(codes.chunks(per_word)) {
-        *word = match (W, codes.first_chunk::<8>()) {
-            (4, Some(eight)) => pack_bytes(u64::from_le_bytes(*eight)),
+        *word = match (W, codes.first_chunk::<8>(), codes.first_chunk::<4>()) {
+            (4, Some(eight), _) => pack_bytes(u64::from_le_bytes(*eight)),
+            (8, _, Some(four)) => u32::from_le_bytes(*four),
             _ => (0..).zip(codes).fold(0, |word, (index, code)| word | place::<W>(i32::from(*code), index)),
         };
     }

@@ -45,6 +45,8 @@ use super::method::set;
 use super::scale::{self, Divisor, Term};
 use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
+pub(super) mod fast;
+
 /// Blocks of a unit: their scale bytes fill one word.
 pub const BLOCKS: usize = 4;
 
@@ -185,14 +187,17 @@ pub fn quantize(format: &Format, top: i32, h: &mut [i32], codes: &mut [i8]) -> (
 ///
 /// If the packet's length does not fit the gradient's.
 pub fn encode(format: &Format, gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
-    let mut h = vec![0; format.block.into()];
-    encode_units(format, gradient, packet, |_, values, codes| {
-        let top = values.iter().map(|value| scale::exponent(value.to_bits())).fold(0, i32::max);
-        for (h, value) in h.iter_mut().zip(values) {
-            *h = scale::fixed(value.to_bits(), top);
-        }
-        quantize(format, top, &mut h, codes)
-    })
+    let mut h = vec![0.0; format.block.into()];
+    encode_units(format, gradient, packet, |_, values, codes| fast::encode(format, values, &mut h, codes))
+}
+
+/// The definition: the codes of one block, its scale byte, and how many codes the clamp changed. `h` is room to work in.
+fn encode_block(format: &Format, values: &[f32], h: &mut [i32], codes: &mut [i8]) -> (u8, u32) {
+    let top = values.iter().map(|value| scale::exponent(value.to_bits())).fold(0, i32::max);
+    for (h, value) in h.iter_mut().zip(values) {
+        *h = scale::fixed(value.to_bits(), top);
+    }
+    quantize(format, top, h, codes)
 }
 
 /// Cuts a gradient into blocks, the last unit filled up with zeros, and packs what `block` makes of each.

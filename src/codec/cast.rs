@@ -24,12 +24,12 @@
 //!
 //! # Cost
 //!
-//! `encode` reads 4 bytes per element and writes 4 or 2; `average` reads 4 or 2 per element and rank, twice but the
-//! second time from the cache, and writes 4.
+//! `encode` reads 4 bytes per element and writes 4 or 2; `average` reads 4 or 2 per element and rank, and writes 4.
 
 use super::convert::{BF16, F16, Format, widen_f16};
 use super::fixed::is_finite;
-use super::mean::weighted_mean;
+use super::mean::{Load, PASS, weighted_mean};
+use super::simd::for_this_cpu;
 use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
 /// What `f32` encodes together: nothing binds elements, but shards of all codecs start on 8.
@@ -102,10 +102,27 @@ pub fn encode_f32(gradient: Gradient<'_>, packet: &mut [u32]) -> Stats {
 /// [`AverageError`] if counts or lengths do not fit, all weights are 0, or `8 * sum(weights) >= 2^24`.
 pub fn average_f32(packets: &[&[u32]], weights: &[u32], mean: &mut [f32]) -> Result<(), AverageError> {
     let total = AverageError::check(packets, weights, mean.len(), mean.len())?;
-    weighted_mean(weights, total, mean, |rank, start, bits| {
-        bits.copy_from_slice(&packets[rank][start..start + bits.len()]);
-    });
+    mean_f32(packets, weights, total, mean);
     Ok(())
+}
+
+for_this_cpu! {
+    /// The mean of checked packets of f32.
+    fn mean_f32(packets: &[&[u32]], weights: &[u32], total: u32, mean: &mut [f32]) -> () = mean_f32_lanes;
+}
+
+#[inline(always)]
+fn mean_f32_lanes(packets: &[&[u32]], weights: &[u32], total: u32, mean: &mut [f32]) {
+    struct Words<'a>(&'a [&'a [u32]]);
+
+    impl Load for Words<'_> {
+        #[inline(always)]
+        fn load(&self, rank: usize, start: usize, bits: &mut [u32]) {
+            bits.copy_from_slice(&self.0[rank][start..start + bits.len()]);
+        }
+    }
+
+    weighted_mean(weights, total, mean, &Words(packets));
 }
 
 /// Rounds `gradient` to 16 bits per element into `packet`.
@@ -119,10 +136,36 @@ pub fn encode_half(half: Half, gradient: Gradient<'_>, packet: &mut [u32]) -> St
     let (words, elements) = (packet.len(), gradient.len());
     let expected = half.packet_words(elements);
     assert_eq!(words, expected, "packet of {words} words for {elements} elements, which need {expected}");
-    match half {
-        Half::F16 => encode_as(f16_magnitude, F16, gradient, packet),
-        Half::Bf16 => encode_as(bf16_magnitude, BF16, gradient, packet),
-    }
+    let encode = match half {
+        Half::F16 => encode_f16,
+        Half::Bf16 => encode_bf16,
+    };
+    let mut stats = Stats::default();
+    gradient.for_each_chunk(CHUNK, |start, values| {
+        let words = start / 2..(start + values.len()).div_ceil(2);
+        stats += encode(values, &mut packet[words]);
+    });
+    stats
+}
+
+for_this_cpu! {
+    /// [`encode_half`] to f16, of at most [`CHUNK`] elements.
+    fn encode_f16(values: &[f32], words: &mut [u32]) -> Stats = encode_f16_lanes;
+}
+
+for_this_cpu! {
+    /// [`encode_half`] to bf16, of at most [`CHUNK`] elements.
+    fn encode_bf16(values: &[f32], words: &mut [u32]) -> Stats = encode_bf16_lanes;
+}
+
+#[inline(always)]
+fn encode_f16_lanes(values: &[f32], words: &mut [u32]) -> Stats {
+    encode_as(f16_magnitude, F16, values, words)
+}
+
+#[inline(always)]
+fn encode_bf16_lanes(values: &[f32], words: &mut [u32]) -> Stats {
+    encode_as(bf16_magnitude, BF16, values, words)
 }
 
 /// [`narrow`](super::convert::narrow) of a finite f32 without its sign, going on above the largest number.
@@ -144,37 +187,25 @@ fn bf16_magnitude(magnitude: u32) -> u32 {
 
 /// [`encode_half`] with the rounding of a format. Branches would keep the loops from being vectorised.
 #[inline(always)]
-fn encode_as(
-    magnitude: impl Fn(u32) -> u32,
-    format: Format,
-    gradient: Gradient<'_>,
-    packet: &mut [u32],
-) -> Stats {
-    let mut stats = Stats::default();
+fn encode_as(magnitude: impl Fn(u32) -> u32, format: Format, values: &[f32], words: &mut [u32]) -> Stats {
     let largest = u32::from(format.largest());
+    let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
     let mut codes = [0_u16; CHUNK];
-    gradient.for_each_chunk(CHUNK, |start, values| {
-        let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
-        for (value, code) in values.iter().zip(&mut codes) {
-            let finite = is_finite(value.to_bits());
-            let bits = if finite { value.to_bits() } else { 0 };
-            let near = magnitude(bits & 0x7FFF_FFFF);
-            let clamped = near.min(largest);
-            #[allow(clippy::cast_possible_truncation, reason = "a sign and at most 15 bits")]
-            let low = (bits >> 16 & 0x8000 | clamped) as u16;
-            *code = low;
-            nonfinite += u32::from(!finite);
-            saturated += u32::from(near > largest);
-        }
-        // What an earlier chunk left behind the last element is not part of the packet.
-        codes[values.len()..].fill(0);
-        let (pairs, _) = codes.as_chunks::<2>();
-        for (word, [low, high]) in packet[start / 2..].iter_mut().zip(&pairs[..values.len().div_ceil(2)]) {
-            *word = u32::from(*low) | u32::from(*high) << 16;
-        }
-        stats += Stats { nonfinite: nonfinite.into(), saturated: saturated.into() };
-    });
-    stats
+    for (value, code) in values.iter().zip(&mut codes) {
+        let finite = is_finite(value.to_bits());
+        let bits = if finite { value.to_bits() } else { 0 };
+        let near = magnitude(bits & 0x7FFF_FFFF);
+        let clamped = near.min(largest);
+        #[allow(clippy::cast_possible_truncation, reason = "a sign and at most 15 bits")]
+        let low = (bits >> 16 & 0x8000 | clamped) as u16;
+        *code = low;
+        nonfinite += u32::from(!finite);
+        saturated += u32::from(near > largest);
+    }
+    for (word, [low, high]) in words.iter_mut().zip(codes.as_chunks::<2>().0) {
+        *word = u32::from(*low) | u32::from(*high) << 16;
+    }
+    Stats { nonfinite: nonfinite.into(), saturated: saturated.into() }
 }
 
 /// The weighted mean of `packets` (one per rank) into `mean`.
@@ -193,29 +224,49 @@ pub fn average_half(
 ) -> Result<(), AverageError> {
     let total = AverageError::check(packets, weights, mean.len(), half.packet_words(mean.len()))?;
     match half {
-        Half::F16 => weighted_mean(weights, total, mean, |rank, start, bits| {
-            load(widen_f16, packets[rank], start, bits);
-        }),
-        Half::Bf16 => weighted_mean(weights, total, mean, |rank, start, bits| {
-            load(|code| u32::from(code) << 16, packets[rank], start, bits);
-        }),
+        Half::F16 => mean_f16(packets, weights, total, mean),
+        Half::Bf16 => mean_bf16(packets, weights, total, mean),
     }
     Ok(())
 }
 
-/// The f32 bits of the elements from `start` on, which is even.
+for_this_cpu! {
+    /// The mean of checked packets of f16.
+    fn mean_f16(packets: &[&[u32]], weights: &[u32], total: u32, mean: &mut [f32]) -> () = mean_f16_lanes;
+}
+
+for_this_cpu! {
+    /// The mean of checked packets of bf16.
+    fn mean_bf16(packets: &[&[u32]], weights: &[u32], total: u32, mean: &mut [f32]) -> () = mean_bf16_lanes;
+}
+
 #[inline(always)]
-fn load(widen: impl Fn(u16) -> u32, packet: &[u32], start: usize, bits: &mut [u32]) {
-    #[allow(clippy::cast_possible_truncation, reason = "one half of the word")]
-    let half = |word: u32, shift| widen((word >> shift) as u16);
-    let words = &packet[start / 2..];
-    let (pairs, last) = bits.as_chunks_mut::<2>();
-    if let ([last], Some(word)) = (last, words.get(pairs.len())) {
-        *last = half(*word, 0);
-    }
-    for ([low, high], word) in pairs.iter_mut().zip(words) {
-        *low = half(*word, 0);
-        *high = half(*word, 16);
+fn mean_f16_lanes(packets: &[&[u32]], weights: &[u32], total: u32, mean: &mut [f32]) {
+    weighted_mean(weights, total, mean, &Halves(packets, widen_f16));
+}
+
+#[inline(always)]
+fn mean_bf16_lanes(packets: &[&[u32]], weights: &[u32], total: u32, mean: &mut [f32]) {
+    weighted_mean(weights, total, mean, &Halves(packets, |code| u32::from(code) << 16));
+}
+
+/// Packets of halves, and what widens one.
+struct Halves<'a, F>(&'a [&'a [u32]], F);
+
+impl<F: Fn(u16) -> u32> Load for Halves<'_, F> {
+    /// `start` is even.
+    #[inline(always)]
+    fn load(&self, rank: usize, start: usize, bits: &mut [u32]) {
+        let mut codes = [0_u16; PASS];
+        let words = &self.0[rank][start / 2..(start + bits.len()).div_ceil(2)];
+        for ([low, high], word) in codes.as_chunks_mut::<2>().0.iter_mut().zip(words) {
+            #[allow(clippy::cast_possible_truncation, reason = "one half of the word each")]
+            let halves = (*word as u16, (*word >> 16) as u16);
+            (*low, *high) = halves;
+        }
+        for (bits, code) in bits.iter_mut().zip(codes) {
+            *bits = self.1(code);
+        }
     }
 }
 

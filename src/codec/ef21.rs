@@ -44,10 +44,10 @@
 
 use std::num::NonZeroU8;
 
-use super::bits::unpack_code;
 use super::block::{self, BLOCKS, Bits, Format};
 use super::fixed::is_finite;
 use super::method::set;
+use super::simd::for_this_cpu;
 use super::{
     AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit, float, scale,
 };
@@ -108,43 +108,69 @@ pub fn encode(
     assert_eq!(words, expected, "state of {words} words for {n} elements, which need {expected}");
     let size = usize::from(config.block);
     let state: &mut [f32] = bytemuck::cast_slice_mut(state);
-    let eta = config.eta();
-    let (mut difference, mut h) = (vec![0.0_f32; size], vec![0; size]);
+    let mut room = vec![0.0_f32; size];
     block::encode_units(&format, gradient, packet, |number, values, codes| {
         let (unit, k) = (number / BLOCKS, number % BLOCKS);
         let (tracked, averages) = state[unit * state_words..(unit + 1) * state_words].split_at_mut(elements);
         let tracked = &mut tracked[k * size..(k + 1) * size];
-        match eta {
-            None => {
-                for ((difference, value), tracked) in difference.iter_mut().zip(values).zip(tracked.iter()) {
-                    *difference = if is_finite(value.to_bits()) { float::sub(*value, *tracked) } else { 0.0 };
-                }
-            }
-            Some(eta) => {
-                let (v, u) = averages.split_at_mut(elements);
-                let averages = v[k * size..].iter_mut().zip(&mut u[k * size..]);
-                let values = values.iter().zip(tracked.iter()).zip(averages);
-                for (difference, ((value, tracked), (v, u))) in difference.iter_mut().zip(values) {
-                    *difference = 0.0;
-                    if is_finite(value.to_bits()) {
-                        *v = approach(*v, *value, eta);
-                        *u = approach(*u, *v, eta);
-                        *difference = float::sub(*u, *tracked);
-                    }
-                }
-            }
-        }
-        let top = difference.iter().map(|value| scale::exponent(value.to_bits())).fold(0, i32::max);
-        for (h, value) in h.iter_mut().zip(&difference) {
-            *h = scale::fixed(value.to_bits(), top);
-        }
-        let (byte, saturated) = block::quantize(&format, top, &mut h, codes);
-        let step = step(byte, config.base_log2);
-        for (tracked, code) in tracked.iter_mut().zip(codes) {
-            *tracked = float::add(*tracked, f32::from(*code) * step);
-        }
-        (byte, saturated)
+        let (v, u) = averages.split_at_mut(averages.len() / 2);
+        let of_block = if v.is_empty() { 0..0 } else { k * size..(k + 1) * size };
+        let (v, u) = (&mut v[of_block.clone()], &mut u[of_block]);
+        encode_block(config, values, tracked, v, u, &mut room, codes)
     })
+}
+
+for_this_cpu! {
+    /// The codes of one block, its scale byte, and how many codes the clamp changed. `v` and `u` are empty without momentum,
+    /// and `room` is to work in.
+    fn encode_block(
+        config: &Config,
+        values: &[f32],
+        tracked: &mut [f32],
+        v: &mut [f32],
+        u: &mut [f32],
+        room: &mut [f32],
+        codes: &mut [i8],
+    ) -> (u8, u32) = encode_block_lanes;
+}
+
+#[inline(always)]
+fn encode_block_lanes(
+    config: &Config,
+    values: &[f32],
+    tracked: &mut [f32],
+    v: &mut [f32],
+    u: &mut [f32],
+    room: &mut [f32],
+    codes: &mut [i8],
+) -> (u8, u32) {
+    let difference = &mut room[..values.len()];
+    match config.eta() {
+        None => {
+            for ((difference, value), tracked) in difference.iter_mut().zip(values).zip(tracked.iter()) {
+                *difference = if is_finite(value.to_bits()) { float::sub(*value, *tracked) } else { 0.0 };
+            }
+        }
+        // A pass for each array that is written: more of them at once are not vectorised.
+        Some(eta) => {
+            for (v, value) in v.iter_mut().zip(values) {
+                *v = if is_finite(value.to_bits()) { approach(*v, *value, eta) } else { *v };
+            }
+            for ((u, v), value) in u.iter_mut().zip(&*v).zip(values) {
+                *u = if is_finite(value.to_bits()) { approach(*u, *v, eta) } else { *u };
+            }
+            let values = values.iter().zip(tracked.iter()).zip(&*u);
+            for (difference, ((value, tracked), u)) in difference.iter_mut().zip(values) {
+                *difference = if is_finite(value.to_bits()) { float::sub(*u, *tracked) } else { 0.0 };
+            }
+        }
+    }
+    let (byte, saturated) = block::fast::encode_values(&config.format(), difference, codes);
+    let step = step(byte, config.base_log2);
+    for (tracked, code) in tracked.iter_mut().zip(codes) {
+        *tracked = float::add(*tracked, f32::from(*code) * step);
+    }
+    (byte, saturated)
 }
 
 /// `average + eta * value - eta * average`: two products first, so that the difference of two large numbers is small.
@@ -198,12 +224,8 @@ pub fn average(
         let units =
             tracked.chunks_exact_mut(elements).zip(packet.chunks(words)).zip(mean.chunks_mut(elements));
         for ((tracked, packet), mean) in units {
-            follow(config, packet, tracked);
-            if *weight > 0 {
-                for (mean, tracked) in mean.iter_mut().zip(tracked) {
-                    *mean = float::add(*mean, float::mul(*tracked, factor));
-                }
-            }
+            let factor = (*weight > 0).then_some(factor);
+            follow(config, packet, tracked, factor, mean);
         }
     }
     Ok(())
@@ -215,17 +237,35 @@ const fn factor(weight: u32, total: u32) -> f32 {
     if weight == total { 1.0 } else { weight as f32 * (1.0 / total as f32) }
 }
 
-/// Adds what one unit's packet says to `tracked`, a whole unit; the last packet may have less words.
-fn follow(config: &Config, packet: &[u32], tracked: &mut [f32]) {
+for_this_cpu! {
+    /// Adds what one unit's packet says to `tracked`, a whole unit, and that times `factor` to the mean; the last packet may
+    /// have less words, and the last mean less elements.
+    fn follow(
+        config: &Config,
+        packet: &[u32],
+        tracked: &mut [f32],
+        factor: Option<f32>,
+        mean: &mut [f32],
+    ) -> () = follow_lanes;
+}
+
+#[inline(always)]
+fn follow_lanes(config: &Config, packet: &[u32], tracked: &mut [f32], factor: Option<f32>, mean: &mut [f32]) {
     let Some((scales, codes)) = packet.split_first() else { return };
     let size = usize::from(config.block);
     let blocks = tracked.chunks_exact_mut(size).zip(codes.chunks(size / 8)).zip(scales.to_le_bytes());
-    for ((tracked, codes), byte) in blocks {
+    for ((tracked, words), byte) in blocks {
         let step = step(byte, config.base_log2);
-        for (tracked, word) in tracked.as_chunks_mut::<8>().0.iter_mut().zip(codes) {
-            for (index, tracked) in (0..).zip(tracked) {
-                *tracked = float::add(*tracked, unpack_code(*word, index) as f32 * step);
+        for (tracked, word) in tracked.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            let codes: [i32; 8] = std::array::from_fn(|index| (word << (28 - 4 * index)).cast_signed() >> 28);
+            for (tracked, code) in tracked.iter_mut().zip(codes) {
+                *tracked = float::add(*tracked, code as f32 * step);
             }
+        }
+    }
+    if let Some(factor) = factor {
+        for (mean, tracked) in mean.iter_mut().zip(tracked) {
+            *mean = float::add(*mean, float::mul(*tracked, factor));
         }
     }
 }

@@ -36,12 +36,16 @@
 
 use super::convert::{E4M3, E5M2, Format, narrow_magnitude, widen};
 use super::fixed::is_finite;
-use super::mean::weighted_mean;
 use super::method::set;
 use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
+mod fast;
+
 /// Blocks of a unit.
 pub const BLOCKS: usize = 4;
+
+/// Elements of the largest block.
+pub const BLOCK_MAX: usize = 1024;
 
 /// The largest byte of a block.
 pub const EXPONENT_MAX: u32 = 254;
@@ -198,28 +202,48 @@ fn encode_unit(config: &Config, values: &[f32], words: &mut [u32]) -> Stats {
     words.fill(0);
     let Some((head, codes)) = words.split_first_mut() else { return Stats::default() };
     let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
+    let mut room = [0; BLOCK_MAX];
     for (index, values) in values.chunks(block).enumerate() {
-        let mut largest = 0;
-        for bits in values.iter().map(|value| value.to_bits()) {
-            let finite = is_finite(bits);
-            largest = largest.max(if finite { bits & 0x7FFF_FFFF } else { 0 });
-            nonfinite += u32::from(!finite);
-        }
-        let exponent = exponent(kind, largest);
-        if exponent == 0 {
-            continue;
-        }
-        *head |= exponent << (8 * index);
-        for (four, word) in values.chunks(4).zip(&mut codes[index * block / 4..]) {
-            for (shift, value) in [0, 8, 16, 24].into_iter().zip(four) {
-                let bits = value.to_bits();
-                let (code, clamped) = encode_element(kind, exponent, if is_finite(bits) { bits } else { 0 });
-                *word |= u32::from(code) << shift;
-                saturated += u32::from(clamped);
-            }
+        let coded = fast::encode(kind, values, &mut room);
+        nonfinite += coded.nonfinite;
+        saturated += coded.saturated;
+        *head |= coded.exponent << (8 * index);
+        // Zeros stand behind the last code.
+        let words = codes[index * block / 4..].iter_mut().take(values.len().div_ceil(4));
+        for (word, four) in words.zip(room.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(*four);
         }
     }
     Stats { nonfinite: nonfinite.into(), saturated: saturated.into() }
+}
+
+/// What a block says besides its codes.
+#[derive(Debug, PartialEq, Eq)]
+struct Block {
+    exponent: u32,
+    nonfinite: u32,
+    saturated: u32,
+}
+
+/// The definition: one block. `codes` gets the codes, and zeros up to the next multiple of 4.
+fn encode_block(kind: Kind, values: &[f32], codes: &mut [u8; BLOCK_MAX]) -> Block {
+    let (mut largest, mut nonfinite, mut saturated) = (0, 0, 0);
+    for bits in values.iter().map(|value| value.to_bits()) {
+        let finite = is_finite(bits);
+        largest = largest.max(if finite { bits & 0x7FFF_FFFF } else { 0 });
+        nonfinite += u32::from(!finite);
+    }
+    let exponent = exponent(kind, largest);
+    codes[..values.len().next_multiple_of(4)].fill(0);
+    if exponent > 0 {
+        for (code, value) in codes.iter_mut().zip(values) {
+            let bits = value.to_bits();
+            let clamped;
+            (*code, clamped) = encode_element(kind, exponent, if is_finite(bits) { bits } else { 0 });
+            saturated += u32::from(clamped);
+        }
+    }
+    Block { exponent, nonfinite, saturated }
 }
 
 /// The weighted mean of one packet per rank into `mean`.
@@ -240,45 +264,8 @@ pub fn average(
 ) -> Result<(), AverageError> {
     config.validate()?;
     let total = check(config, packets, weights, mean.len())?;
-    let table = match config.kind {
-        Kind::E4M3 => &TABLES[0],
-        Kind::E5M2 => &TABLES[1],
-    };
-    weighted_mean(weights, total, mean, |rank, start, bits| load(config, table, packets[rank], start, bits));
+    fast::mean(config, packets, weights, total, mean);
     Ok(())
-}
-
-/// [`widen`] of every code.
-static TABLES: [[u32; 256]; 2] = [table(E4M3), table(E5M2)];
-
-const fn table(format: Format) -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut code = 0_u16;
-    while code < 256 {
-        table[code as usize] = widen(format, code);
-        code += 1;
-    }
-    table
-}
-
-/// The f32 bits of the elements from `start` on, which is a multiple of 8.
-fn load(config: &Config, table: &[u32; 256], packet: &[u32], start: usize, bits: &mut [u32]) {
-    let (block, last) = (usize::from(config.block), config.kind.last());
-    let Unit { elements: unit, words, .. } = config.unit();
-    let mut done = 0;
-    while done < bits.len() {
-        let at = start + done;
-        let run = (block - at % block).min(bits.len() - done);
-        let base = at / unit * words;
-        let exponent = packet[base] >> (8 * (at % unit / block)) & 0xFF;
-        let codes = &packet[base + 1 + at % unit / 4..];
-        for (four, word) in bits[done..done + run].chunks_mut(4).zip(codes) {
-            for (bits, code) in four.iter_mut().zip(word.to_le_bytes()) {
-                *bits = scale(table[usize::from(code)], exponent, last);
-            }
-        }
-        done += run;
-    }
 }
 
 /// What [`average`] checks of packets for `elements` elements before it computes; the result is the sum of the weights.

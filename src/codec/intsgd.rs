@@ -33,8 +33,9 @@
 //!
 //! `encode` reads 4 bytes per element and writes 1; `average` reads 1 per element and rank and writes 4.
 
-use super::bits::{pack, signed};
+use super::bits::signed;
 use super::fixed::{FRACTION_BITS, fixed, is_finite, mean_scale};
+use super::simd::for_this_cpu;
 use super::{
     AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit, loco,
 };
@@ -120,29 +121,42 @@ pub fn encode(config: &Config, gradient: Gradient<'_>, packet: &mut [u32]) -> St
     // -64..=64: always the exponent of a normal f32.
     let alpha = f32::from_bits((127 + i32::from(config.scale_log2)).cast_unsigned() << 23);
     let mut stats = Stats::default();
-    let mut codes = [0_u8; CHUNK];
     gradient.for_each_chunk(CHUNK, |start, values| {
-        let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
-        // `encode_element` without a branch, so that it vectorises. The product is exact, or below the normal numbers
-        // and so a code of 0.
-        for (value, code) in values.iter().zip(&mut codes) {
-            let finite = is_finite(value.to_bits());
-            let scaled = if finite { value * alpha } else { 0.0 };
-            let scaled = if scaled < BOUND { scaled } else { BOUND };
-            let scaled = if scaled > -BOUND { scaled } else { -BOUND };
-            let rounded = (scaled + ROUND).to_bits().cast_signed() - ROUND.to_bits().cast_signed();
-            let clamped = rounded.clamp(-CODE_MAX, CODE_MAX);
-            #[allow(clippy::cast_possible_truncation, reason = "the low byte of two's complement")]
-            let low = clamped.cast_unsigned() as u8;
-            *code = low;
-            nonfinite += u32::from(!finite);
-            saturated += u32::from(clamped != rounded);
-        }
         let words = start / 4..(start + values.len()).div_ceil(4);
-        pack::<8>(&codes[..values.len()], &mut packet[words]);
-        stats += Stats { nonfinite: nonfinite.into(), saturated: saturated.into() };
+        stats += encode_chunk(alpha, values, &mut packet[words]);
     });
     stats
+}
+
+for_this_cpu! {
+    /// At most [`CHUNK`] elements.
+    fn encode_chunk(alpha: f32, values: &[f32], words: &mut [u32]) -> Stats = encode_lanes;
+}
+
+/// [`encode_element`] without a branch, so that it vectorises. The product is exact, or below the normal numbers and so a
+/// code of 0.
+#[inline(always)]
+fn encode_lanes(alpha: f32, values: &[f32], words: &mut [u32]) -> Stats {
+    let (mut nonfinite, mut saturated) = (0_u32, 0_u32);
+    let mut codes = [0_u8; CHUNK];
+    for (value, code) in values.iter().zip(&mut codes) {
+        let finite = is_finite(value.to_bits());
+        let scaled = if finite { value * alpha } else { 0.0 };
+        let scaled = if scaled < BOUND { scaled } else { BOUND };
+        let scaled = if scaled > -BOUND { scaled } else { -BOUND };
+        let rounded = (scaled + ROUND).to_bits().cast_signed() - ROUND.to_bits().cast_signed();
+        let clamped = rounded.clamp(-CODE_MAX, CODE_MAX);
+        #[allow(clippy::cast_possible_truncation, reason = "the low byte of two's complement")]
+        let low = clamped.cast_unsigned() as u8;
+        *code = low;
+        nonfinite += u32::from(!finite);
+        saturated += u32::from(clamped != rounded);
+    }
+    // Zeros stand behind the last code.
+    for (word, four) in words.iter_mut().zip(codes.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*four);
+    }
+    Stats { nonfinite: nonfinite.into(), saturated: saturated.into() }
 }
 
 /// The weighted mean of one packet per rank into `mean`.

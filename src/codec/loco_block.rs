@@ -37,6 +37,8 @@ use super::method::set;
 use super::scale::{self, Divisor};
 use super::{AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
+mod fast;
+
 /// Parameters of `loco-block`, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -108,14 +110,14 @@ pub fn encode(
     );
     let (format, reset) = (config.format(), config.is_reset(step));
     let size = usize::from(config.block);
-    let (mut h, mut old) = (vec![0; size], vec![0; size]);
+    let mut room = fast::Room::new(size);
     block::encode_units(&format, gradient, packet, |number, values, codes| {
         let state = &mut state[number / BLOCKS * state_words..][..state_words];
         let (bytes, residuals) = bytemuck::cast_slice_mut::<u32, i8>(state).split_at_mut(BLOCKS);
         let k = number % BLOCKS;
         let block = Block { config, values, residuals: &mut residuals[k * size..][..size] };
         let (byte, saturated, kept_byte) =
-            block.encode(bytes[k].cast_unsigned(), reset, &mut h, &mut old, codes);
+            fast::encode(block, bytes[k].cast_unsigned(), reset, &mut room, codes);
         bytes[k] = kept_byte.cast_signed();
         (byte, saturated)
     })

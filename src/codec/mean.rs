@@ -111,26 +111,35 @@ fn quotient(sum: i64, total: u32, top: u32) -> u32 {
     sign | (((field - 1).cast_unsigned() << 23) + rounded)
 }
 
+/// Where [`weighted_mean`] gets f32 bits from.
+pub(super) trait Load {
+    /// Puts those of elements `start..start + bits.len()` of the packet of `rank` into `bits`, at most [`PASS`].
+    fn load(&self, rank: usize, start: usize, bits: &mut [u32]);
+}
+
+impl<F: Fn(usize, usize, &mut [u32])> Load for F {
+    #[inline(always)]
+    fn load(&self, rank: usize, start: usize, bits: &mut [u32]) {
+        self(rank, start, bits);
+    }
+}
+
 /// [`mean_bits`] for a whole shard, in f64.
 ///
-/// `weights` sum up to `total`, 1 to 2^21 - 1. `load(rank, start, bits)` puts the f32 bits of elements
-/// `start..start + bits.len()` of that rank's packet into `bits`; it is called for passes of [`PASS`] elements, twice
-/// for each rank with a weight.
-pub(super) fn weighted_mean(
-    weights: &[u32],
-    total: u32,
-    mean: &mut [f32],
-    load: impl Fn(usize, usize, &mut [u32]),
-) {
+/// `weights` sum up to `total`, 1 to 2^21 - 1. Packets are loaded in passes of [`PASS`] elements, once for each rank with
+/// a weight. Inlined into its callers, so that each compiles it for its own instruction set.
+#[inline(always)]
+pub(super) fn weighted_mean(weights: &[u32], total: u32, mean: &mut [f32], packets: &impl Load) {
     let guard = guard(total);
     let total = f64::from(total);
-    let mut bits = [0_u32; PASS];
+    let ranks = (0..).zip(weights).filter(|(_, weight)| **weight > 0);
+    let mut loaded = vec![0_u32; ranks.clone().count() * PASS];
     for (pass, means) in mean.chunks_mut(PASS).enumerate() {
-        let (start, bits) = (pass * PASS, &mut bits[..means.len()]);
-        let ranks = (0..).zip(weights).filter(|(_, weight)| **weight > 0);
+        let (start, count) = (pass * PASS, means.len());
         let mut tops = [0_i32; PASS];
-        for (rank, _) in ranks.clone() {
-            load(rank, start, bits);
+        for ((rank, _), bits) in ranks.clone().zip(loaded.chunks_exact_mut(PASS)) {
+            let bits = &mut bits[..count];
+            packets.load(rank, start, bits);
             for (top, bits) in tops.iter_mut().zip(&*bits) {
                 *top = (*top).max((bits & EXPONENT_MASK).cast_signed());
             }
@@ -142,10 +151,9 @@ pub(super) fn weighted_mean(
             *round = f64::from_bits(u64::from(field.cast_unsigned() << 20 | 1 << 19) << 32);
         }
         let mut sums = [0_f64; PASS];
-        for (rank, weight) in ranks {
-            load(rank, start, bits);
+        for ((_, weight), bits) in ranks.clone().zip(loaded.chunks_exact(PASS)) {
             let weight = f64::from(*weight);
-            for ((sum, round), bits) in sums.iter_mut().zip(&rounds).zip(&*bits) {
+            for ((sum, round), bits) in sums.iter_mut().zip(&rounds).zip(&bits[..count]) {
                 let normal = if bits & EXPONENT_MASK == 0 { 0 } else { *bits };
                 *sum += (weight * f64::from(f32::from_bits(normal)) + round) - round;
             }
@@ -201,9 +209,14 @@ mod tests {
     /// Bits of what `weighted_mean` makes of packets of f32.
     fn means(packets: &[Vec<u32>], weights: &[u32]) -> Vec<u32> {
         let mut mean = vec![7.0; packets[0].len()];
-        weighted_mean(weights, weights.iter().sum(), &mut mean, |rank, start, bits| {
-            bits.copy_from_slice(&packets[rank][start..start + bits.len()]);
-        });
+        weighted_mean(
+            weights,
+            weights.iter().sum(),
+            &mut mean,
+            &|rank: usize, start: usize, bits: &mut [u32]| {
+                bits.copy_from_slice(&packets[rank][start..start + bits.len()]);
+            },
+        );
         mean.into_iter().map(f32::to_bits).collect()
     }
 

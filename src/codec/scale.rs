@@ -134,13 +134,35 @@ pub const fn units(index: i32) -> i32 {
 #[must_use]
 #[inline]
 pub const fn quotient(magnitude: u32, index: i32) -> u32 {
-    let shifted = magnitude >> (index >> 2);
-    let input = if shifted < QUOTIENT_INPUT_MAX { shifted } else { QUOTIENT_INPUT_MAX };
-    let floor = (input * RECIPROCAL[(index & 3) as usize]) >> 16;
-    let scale = units(index).cast_unsigned();
-    let twice = 2 * (magnitude - floor * scale);
-    // Above half, or at half and odd: `twice + 1 > scale` and `twice > scale` differ at half alone.
-    floor + (twice + (floor & 1) > scale) as u32
+    Quotient::by(index).of(magnitude)
+}
+
+/// [`quotient`] by one scale, for a loop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quotient {
+    shift: u32,
+    reciprocal: u32,
+    scale: u32,
+}
+
+impl Quotient {
+    /// By the scale of `index`.
+    #[inline(always)]
+    pub(super) const fn by(index: i32) -> Self {
+        let (shift, reciprocal) = ((index >> 2).cast_unsigned(), RECIPROCAL[(index & 3) as usize]);
+        Self { shift, reciprocal, scale: units(index).cast_unsigned() }
+    }
+
+    /// See [`quotient`].
+    #[inline(always)]
+    pub(super) const fn of(self, magnitude: u32) -> u32 {
+        let shifted = magnitude >> self.shift;
+        let input = if shifted < QUOTIENT_INPUT_MAX { shifted } else { QUOTIENT_INPUT_MAX };
+        let floor = (input * self.reciprocal) >> 16;
+        let twice = 2 * (magnitude - floor * self.scale);
+        // Above half, or at half and odd: `twice + 1 > scale` and `twice > scale` differ at half alone.
+        floor + (twice + (floor & 1) > self.scale) as u32
+    }
 }
 
 /// The biased exponent of an f32's bits, 0 for zero and subnormals, which count as zero, and for NaN and infinity.

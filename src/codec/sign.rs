@@ -48,7 +48,10 @@ use std::num::NonZeroU32;
 use super::fixed::is_finite;
 use super::method::set;
 use super::scale::{self, Term};
+use super::simd::for_this_cpu;
 use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
+
+mod fast;
 
 /// Blocks of a unit: the scale bytes of one word.
 pub const BLOCKS: usize = 4;
@@ -185,11 +188,11 @@ pub fn encode(
     assert_eq!(words, expected, "state of {words} words for {n} elements, which need {expected}");
     let reset = config.is_reset(step);
     let mut stats = Stats::default();
-    let mut scratch = [0; BLOCK_MAX];
+    let mut room = fast::Room::new();
     let mut units = state.chunks_exact_mut(unit.state_words).zip(packet.chunks_mut(unit.words));
     gradient.for_each_chunk((CHUNK / unit.elements).max(1) * unit.elements, |_, values| {
         for (values, (state, packet)) in values.chunks(unit.elements).zip(&mut units) {
-            stats += encode_unit(config, reset, values, &mut scratch, state, packet);
+            stats += encode_unit(config, reset, values, &mut room, state, packet);
         }
     });
     stats
@@ -200,7 +203,7 @@ fn encode_unit(
     config: &Config,
     reset: bool,
     values: &[f32],
-    scratch: &mut [i32; BLOCK_MAX],
+    room: &mut fast::Room,
     state: &mut [u32],
     packet: &mut [u32],
 ) -> Stats {
@@ -213,16 +216,17 @@ fn encode_unit(
     let residuals: &mut [i8] = bytemuck::cast_slice_mut(residuals);
     let (old_scales, mut new_scales, mut scales) = (state_scales.to_le_bytes(), [0; 4], [0; 4]);
     let mut stats = Stats::default();
+    let mut negative = [0; BLOCK_MAX / 8];
     signs.fill(0);
     residuals[values.len()..].fill(0);
     let blocks = values.chunks(block).zip(residuals.chunks_exact_mut(block));
     for (k, (values, residuals)) in blocks.enumerate() {
         let residuals = &mut residuals[..values.len()];
-        let mut negative = [0; BLOCK_MAX / 8];
-        let coded = encode_block(config, reset, values, scratch, residuals, old_scales[k], &mut negative);
+        let negative = &mut negative[..values.len().div_ceil(8)];
+        let coded = fast::encode(config, reset, values, room, residuals, old_scales[k], negative);
         (scales[k], new_scales[k]) = (coded.scale, coded.residual_scale);
         stats += coded.stats;
-        for (byte, at) in negative.iter().take(values.len().div_ceil(8)).zip(k * block / 8..) {
+        for (byte, at) in negative.iter().zip(k * block / 8..) {
             signs[at / 4] |= u32::from(*byte) << (8 * (at % 4));
         }
     }
@@ -232,6 +236,7 @@ fn encode_unit(
 }
 
 /// What a block says besides its signs and residuals.
+#[derive(Debug, PartialEq, Eq)]
 struct Block {
     scale: u8,
     residual_scale: u8,
@@ -248,7 +253,7 @@ fn encode_block(
     h: &mut [i32; BLOCK_MAX],
     residuals: &mut [i8],
     residual_scale: u8,
-    negative: &mut [u8; BLOCK_MAX / 8],
+    negative: &mut [u8],
 ) -> Block {
     let count = values.len();
     let bad = values.iter().map(|value| u32::from(!is_finite(value.to_bits()))).sum::<u32>();
@@ -336,24 +341,34 @@ pub fn average(
         let byte = |packet: &[u32]| packet[start].to_le_bytes()[k];
         let ranks = || packets.iter().copied().zip(weights.iter().copied());
         let reference = scale::reference(ranks().map(|(packet, weight)| (byte(packet), weight)));
-        let sums = &mut sums[..means.len()];
+        let sums = &mut sums[..means.len().next_multiple_of(8)];
         sums.fill(0);
         for (packet, weight) in ranks() {
             // The whole block adds or takes one number: below 2^31 for all ranks together.
             let term = Term::new(byte(packet), weight, reference, headroom).of(1);
-            for (sums, bit) in sums.chunks_mut(8).zip((k * block..).step_by(8)) {
-                let negative = packet[start + 1 + bit / 32] >> (bit % 32);
-                for (place, sum) in sums.iter_mut().enumerate() {
-                    let mask = -((negative >> place & 1).cast_signed());
-                    *sum += (term ^ mask) - mask;
-                }
-            }
+            add(term, &packet[start + 1..], k * block, sums);
         }
         for (mean, sum) in means.iter_mut().zip(sums.iter()) {
             *mean = scale::mean(*sum, factor, reference);
         }
     }
     Ok(())
+}
+
+for_this_cpu! {
+    /// Adds `term`, or takes it where the bit is set, to whole bytes of `sums`; the first bit is `first`, a multiple of 8.
+    fn add(term: i32, words: &[u32], first: usize, sums: &mut [i32]) -> () = add_lanes;
+}
+
+#[inline(always)]
+fn add_lanes(term: i32, words: &[u32], first: usize, sums: &mut [i32]) {
+    for (sums, bit) in sums.as_chunks_mut::<8>().0.iter_mut().zip((first..).step_by(8)) {
+        let negative = words[bit / 32] >> (bit % 32);
+        let masks: [i32; 8] = std::array::from_fn(|place| (negative << (31 - place)).cast_signed() >> 31);
+        for (sum, mask) in sums.iter_mut().zip(masks) {
+            *sum += (term ^ mask) - mask;
+        }
+    }
 }
 
 /// A quotient as `top / bottom * 2^exponent` with `top / bottom` in 8..16: compared, never divided.
