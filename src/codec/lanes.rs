@@ -9,7 +9,7 @@
 //! - A quotient by a scale, rounded to f32 and then to an integer, is the exact one rounded once. With `x = X * 2^a`,
 //!   `|X| < 2^24`, and the scale `S * 2^e`, `4 <= S <= 7`: a tie is an f32. If `a >= e - 1`, any other quotient is at least
 //!   `1 / 2S` away from it, far more than f32 rounds off below 256; else at least `2^(a - e) / S`, and half a
-//!   unit in the last place is at most `2^-24 * |x| / (S * 2^e)`, less than that.
+//!   unit in the last place is at most `2^-24 * |x| / (S * 2^e)`, less than that. From 256 on every code is at its clamp.
 
 use super::fixed::is_finite;
 use super::scale::{self, residual_exponent};
