@@ -70,10 +70,11 @@ fn a_run_goes_on_until_a_gradient_is_not_finite_and_every_step_before_is_written
 }
 
 #[test]
-fn f32_does_not_care_for_a_scale() {
+fn a_scale_is_refused_where_no_codec_of_the_run_has_one() {
     let folder = tempfile::tempdir().unwrap();
     let output = short(folder.path(), &["--codec=f32", "--scale=7", "--steps=2"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--scale belongs to a codec"), "{}", text(&output.stderr));
 }
 
 #[test]

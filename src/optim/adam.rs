@@ -126,7 +126,14 @@ impl Coefficients {
 /// magnitude; where the own gradients are rare and small, so is the frozen root, and that noise divided by it has no
 /// bound. Without the cut, 0/1 Adam over `sign` ended the digits at a loss of 3e15, with it where AdamW does.
 pub(super) fn believable(momentum: f32, most: f32) -> f32 {
-    momentum.max(-most).min(most)
+    // Comparisons and not `min` and `max`, which would make a number of a NaN.
+    if momentum > most {
+        most
+    } else if momentum < -most {
+        -most
+    } else {
+        momentum
+    }
 }
 
 /// Moments of one shard.
