@@ -21,7 +21,7 @@
 //!
 //! # Wire layout
 //!
-//! A unit is 4 blocks: one word with their scale bytes (block `k` in bits `8k..`, see [`scale`](super::scale)), then the
+//! A unit is 4 blocks: one word with their scale bytes (block `k` in bits `8k..`, see [`scale`]), then the
 //! codes of all its elements, `32 / bits` to a word, element `i` in bits `bits * i..`, two's complement. What the last
 //! unit has less of elements, it has less of words at its end; bits behind the last element are 0 when written and not
 //! looked at when read. Elements that fill the last unit up are zero and change nothing. Every word has a meaning, so

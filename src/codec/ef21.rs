@@ -32,7 +32,7 @@
 //!
 //! # Exactness
 //!
-//! Every sum, difference and product is one operation of [`float`](super::float): f32 rounded as IEEE 754 does, subnormals
+//! Every sum, difference and product is one operation of [`float`]: f32 rounded as IEEE 754 does, subnormals
 //! as zero, the largest f32 in place of infinity. A code times its scale is an exact f32. The codes are
 //! [`block::quantize`]. The mean adds in rank order, which packets are handed over in; `factor_j` is the f32 nearest to
 //! `weight_j` times the f32 nearest to `1 / sum(weights)`, and 1 where no other rank has a weight.

@@ -19,12 +19,12 @@
 //!
 //! # Wire layout
 //!
-//! That of [`block`](super::block). The state of a unit is one word of the four residual scale bytes, then the residual
+//! That of [`block`]. The state of a unit is one word of the four residual scale bytes, then the residual
 //! bytes of its elements, 4 to a word; both ends of every field as in the packet.
 //!
 //! # Exactness
 //!
-//! All of it in `i32` from the gradient's bits on; subnormals count as zero. The mean is that of [`block`](super::block).
+//! All of it in `i32` from the gradient's bits on; subnormals count as zero. The mean is that of [`block`].
 //!
 //! # Cost
 //!

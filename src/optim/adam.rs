@@ -106,7 +106,7 @@ impl Coefficients {
     ///
     /// Where the mean square is 0, the mean counts as 0: that element has never had a gradient, and what
     /// stands in `momentum` is the codec's noise, which a division by epsilon would blow up. Elsewhere it is cut to what
-    /// [`believable`] allows, for the same reason.
+    /// Adam could make of a gradient, for the same reason.
     pub fn step_frozen(&self, momentum: &[f32], parameters: &mut [f32], mean: &mut [f32], square: &[f32]) {
         let Self { rest1, rest2, epsilon, step_size, square_scale, keep, .. } = *self;
         let most = rest1 / rest2.sqrt();
