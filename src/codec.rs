@@ -51,4 +51,5 @@ pub use error::{AverageError, ConfigError, WEIGHTED_SUM_LIMIT};
 pub use gradient::{CHUNK, Gradient, Input};
 pub use id::{CodecId, UnknownCodec};
 pub use method::Method;
+pub(crate) use method::set;
 pub use step::{Stats, Step};

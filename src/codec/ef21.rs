@@ -46,7 +46,7 @@ use std::num::NonZeroU8;
 
 use super::block::{self, BLOCKS, Bits, Format};
 use super::fixed::is_finite;
-use super::method::set;
+use super::method::{set, set_optional};
 use super::simd::for_this_cpu;
 use super::{
     AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit, float, scale,
@@ -307,10 +307,7 @@ impl Method for Config {
         match name {
             "block" => set(&mut self.block, value),
             "base_log2" => set(&mut self.base_log2, value),
-            "momentum_log2" => u8::try_from(value).is_ok_and(|k| {
-                self.momentum_log2 = NonZeroU8::new(k);
-                true
-            }),
+            "momentum_log2" => set_optional(&mut self.momentum_log2, value, NonZeroU8::new),
             _ => false,
         }
     }

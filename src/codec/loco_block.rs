@@ -33,7 +33,7 @@
 use std::num::NonZeroU32;
 
 use super::block::{self, BLOCKS, Bits, Format, quantize};
-use super::method::set;
+use super::method::{set, set_optional};
 use super::scale::{self, Divisor};
 use super::{AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
 
@@ -219,10 +219,7 @@ impl Method for Config {
             "block" => set(&mut self.block, value),
             "base_log2" => set(&mut self.base_log2, value),
             "decay" => set(&mut self.decay, value),
-            "reset_every" => u32::try_from(value).is_ok_and(|steps| {
-                self.reset_every = NonZeroU32::new(steps);
-                true
-            }),
+            "reset_every" => set_optional(&mut self.reset_every, value, NonZeroU32::new),
             _ => false,
         }
     }

@@ -102,6 +102,15 @@ pub trait Method {
 }
 
 /// Puts `value` into `field` if it fits: the body of a [`Method::set_parameter`].
-pub(super) fn set<T: TryFrom<i64>>(field: &mut T, value: i64) -> bool {
+pub(crate) fn set<T: TryFrom<i64>>(field: &mut T, value: i64) -> bool {
     T::try_from(value).map(|value| *field = value).is_ok()
+}
+
+/// The same for an optional number, where 0 is none.
+pub(super) fn set_optional<T, U: TryFrom<i64>>(
+    field: &mut Option<T>,
+    value: i64,
+    new: fn(U) -> Option<T>,
+) -> bool {
+    U::try_from(value).map(|value| *field = new(value)).is_ok()
 }

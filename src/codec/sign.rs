@@ -46,7 +46,7 @@
 use std::num::NonZeroU32;
 
 use super::fixed::is_finite;
-use super::method::set;
+use super::method::{set, set_optional};
 use super::scale::{self, Term};
 use super::simd::for_this_cpu;
 use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
@@ -139,10 +139,7 @@ impl Method for Config {
         match name {
             "block" => set(&mut self.block, value),
             "base_log2" => set(&mut self.base_log2, value),
-            "reset_every" => u32::try_from(value).is_ok_and(|steps| {
-                self.reset_every = NonZeroU32::new(steps);
-                true
-            }),
+            "reset_every" => set_optional(&mut self.reset_every, value, NonZeroU32::new),
             _ => false,
         }
     }

@@ -133,10 +133,7 @@ impl Engine {
     /// The words of the received packets, by rank.
     #[cfg(feature = "gpu")]
     pub(super) fn received(&mut self, packets: &[Bytes]) -> Vec<&[u32]> {
-        for (words, packet) in self.received.iter_mut().zip(packets) {
-            read_words(packet, words);
-        }
-        self.received.iter().map(Vec::as_slice).collect()
+        read_all(&mut self.received, packets)
     }
 
     /// The weighted mean of the received packets, which are known to fit the shard, into `mean`.
@@ -147,10 +144,7 @@ impl Engine {
         weights: &[u32],
         mean: &mut [f32],
     ) -> Result<(), SyncError> {
-        for (words, packet) in self.received.iter_mut().zip(packets) {
-            read_words(packet, words);
-        }
-        let packets: Vec<&[u32]> = self.received.iter().map(Vec::as_slice).collect();
+        let packets = read_all(&mut self.received, packets);
         match &mut self.place {
             #[cfg(feature = "gpu")]
             Place::Gpu { average: Some(average), .. } => Ok(average.average(codec, &packets, weights, mean)?),
@@ -160,4 +154,12 @@ impl Engine {
             Place::Cpu { mean_state, .. } => Ok(codec.average(&packets, weights, mean_state, mean)?),
         }
     }
+}
+
+/// The words of `packets`, by rank, in buffers that stay from step to step.
+fn read_all<'a>(received: &'a mut [Vec<u32>], packets: &[Bytes]) -> Vec<&'a [u32]> {
+    for (words, packet) in received.iter_mut().zip(packets) {
+        read_words(packet, words);
+    }
+    received.iter().map(Vec::as_slice).collect()
 }

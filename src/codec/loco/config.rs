@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
 use super::UNIT;
-use crate::codec::method::set;
+use crate::codec::method::{set, set_optional};
 use crate::codec::{self, AverageError, CodecId, Gradient, Method, Parameter, Stats, Step, Unit};
 
 /// Parameters of [`loco`](super), the same on every rank.
@@ -150,10 +150,7 @@ impl Method for Config {
         match name {
             "residual_scale_log2" => set(&mut self.residual_scale_log2, value),
             "decay" => set(&mut self.decay, value),
-            "reset_every" => u32::try_from(value).is_ok_and(|steps| {
-                self.reset_every = NonZeroU32::new(steps);
-                true
-            }),
+            "reset_every" => set_optional(&mut self.reset_every, value, NonZeroU32::new),
             _ => false,
         }
     }

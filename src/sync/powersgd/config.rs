@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::Shape;
-use crate::codec::Parameter;
+use crate::codec::{Parameter, set};
 
 /// PowerSGD's parameters, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +71,6 @@ impl Config {
     /// Sets the parameter of this name among [`Self::parameters`]; false if there is none, or it cannot hold `value`.
     /// Ranges are for [`Self::validate`].
     pub fn set_parameter(&mut self, name: &str, value: i64) -> bool {
-        fn set<T: TryFrom<i64>>(field: &mut T, value: i64) -> bool {
-            T::try_from(value).map(|value| *field = value).is_ok()
-        }
         match name {
             "low_rank" => set(&mut self.low_rank, value),
             "seed" => set(&mut self.seed, value),
