@@ -236,6 +236,10 @@ fn a_file_that_lies_is_refused_in_one_line_that_says_where() {
         (swap(r#""words":[0]"#, r#""words":[]"#), "ranks[0].steps[0].words has 0 entries, 1 are needed"),
         (swap(r#""residual":[0,0]"#, r#""residual":[0]"#), "ranks[0].steps[0].residual has 1 entries"),
         (swap(r#""residual":[0,0]"#, r#""residual":[0,128]"#), "invalid value: integer `128`, expected i8"),
+        (
+            swap(r#""residual":[0,0]"#, r#""residual":[0,0],"state":[0,0]"#),
+            "case 0: ranks[0].steps[0] has both a residual and a state, must have only one",
+        ),
         (swap(r#""mean_bits":[0,0]"#, r#""mean_bits":[]"#), "averages[0].mean_bits has 0 entries"),
         (swap(r#""weights":[1]"#, r#""weights":[1,1]"#), "weights has 2 entries, 1 are needed"),
         (swap(r#""weights":[1]"#, r#""weights":[0]"#), "case 0: all 1 weights are 0"),

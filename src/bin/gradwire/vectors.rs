@@ -93,6 +93,8 @@ pub(crate) enum VectorError {
     NoSteps { case: usize },
     #[error("case {case}: {what} has {len} entries, {expected} are needed")]
     Length { case: usize, what: String, len: usize, expected: usize },
+    #[error("case {case}: {what} has both a residual and a state, must have only one")]
+    TwoStates { case: usize, what: String },
     #[error("case {case}: {what} is of step {got}, rank 0 is at step {expected} there")]
     Step { case: usize, what: String, got: Step, expected: Step },
     #[error("case {case}: {source}")]
@@ -195,7 +197,10 @@ impl Case {
                 length(&field("gradient_bits"), encoded.gradient_bits.len(), self.n)?;
                 length(&field("words"), encoded.words.len(), self.codec.packet_words(self.n))?;
                 match (&encoded.residual, &encoded.state) {
-                    (Some(residual), _) => length(&field("residual"), residual.len(), self.n)?,
+                    (Some(_), Some(_)) => {
+                        return Err(VectorError::TwoStates { case, what: format!("ranks[{j}].steps[{k}]") });
+                    }
+                    (Some(residual), None) => length(&field("residual"), residual.len(), self.n)?,
                     (None, state) => {
                         let words = state.as_ref().map_or(0, Vec::len);
                         length(&field("state"), words, self.codec.state_words(self.n))?;
