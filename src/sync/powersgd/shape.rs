@@ -15,12 +15,13 @@ pub struct Shape {
 
 impl Shape {
     /// Of a row-major tensor with these `dimensions`: the first one is the rows, all others together the columns, as
-    /// the paper has it. None is a single number.
+    /// the paper has it. None is a single number. Columns beyond `usize` end at its maximum, and fit no parameters.
     #[must_use]
     pub fn new(offset: usize, dimensions: &[usize]) -> Self {
         let (rows, others) =
             dimensions.split_first().map_or((1, dimensions), |(rows, others)| (*rows, others));
-        Self { offset, rows, columns: others.iter().product() }
+        let columns = others.iter().fold(1, |columns: usize, others| columns.saturating_mul(*others));
+        Self { offset, rows, columns }
     }
 
     /// Its elements, none of them lost to overflow: a length beyond `usize` ends at its maximum.
@@ -115,6 +116,20 @@ mod tests {
         let tensors: [&[usize]; 4] = [&[3, 5], &[7], &[], &[2, 3, 4]];
         let shape = |offset, rows, columns| Shape { offset, rows, columns };
         assert_eq!(table(tensors), [shape(0, 3, 5), shape(15, 7, 1), shape(22, 1, 1), shape(23, 2, 12)]);
+    }
+
+    #[test]
+    fn absurd_dimensions_overflow_nothing_and_fit_no_parameters() {
+        let absurd: [&[usize]; 3] = [&[2, usize::MAX, usize::MAX], &[usize::MAX, 3], &[1]];
+        let shapes = table(absurd);
+        assert_eq!(shapes[0], Shape { offset: 0, rows: 2, columns: usize::MAX });
+        assert_eq!((shapes[1].offset, shapes[2].offset), (usize::MAX, usize::MAX));
+        let end = |shapes| check(shapes, 20);
+        assert_eq!(end(&shapes), Err(ShapeError::End { index: 0, end: usize::MAX, elements: 20 }));
+        assert_eq!(
+            end(&table([[7, usize::MAX, 2, 0].as_slice()])),
+            Err(ShapeError::Empty { index: 0, rows: 7, columns: 0 })
+        );
     }
 
     #[test]
