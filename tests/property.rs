@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 
 use gradwire::codec::fixed::{FIXED_MAX, FRACTION_BITS, is_finite};
 use gradwire::codec::loco::{self, Config, Variant, packet_words};
-use gradwire::codec::{Stats, Step, cast};
+use gradwire::codec::{Codec, CodecId, Stats, Step, cast};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
@@ -252,4 +252,37 @@ fn every_f32_exponent_and_sign_gives_the_definitions_bits_at_every_scale() {
 #[test]
 fn the_fixed_point_bound_is_64_codes() {
     assert_eq!(FIXED_MAX, 64 << FRACTION_BITS);
+}
+
+#[test]
+fn parameters_that_nobody_checked_panic_in_no_size_no_check_and_no_text() {
+    let extremes = [0, 1, 2, 7, 255, 256, 65_535, i64::from(u32::MAX), i64::MIN, -128, -1, 127];
+    for id in CodecId::ALL {
+        let names = Codec::new(id).parameters().into_iter().map(|parameter| parameter.name);
+        // Some codecs have a scale alone, which `set_parameter` does not know.
+        let names: Vec<_> = names.chain(["scale_log2"]).collect();
+        // Each parameter at each extreme that it holds, alone and after all others.
+        for value in extremes {
+            let mut all = Codec::new(id);
+            all.set_scale_log2(if value < 0 { i8::MIN } else { i8::MAX });
+            for name in &names {
+                let mut one = Codec::new(id);
+                one.set_parameter(name, value);
+                all.set_parameter(name, value);
+                for codec in [one, all] {
+                    let unit = codec.unit();
+                    assert!(unit.elements > 0, "{codec}: {unit:?}");
+                    for elements in [0, 1, 7, 4097, usize::MAX] {
+                        let words = (codec.packet_words(elements), codec.state_words(elements));
+                        assert!(words.0 > 0 || elements == 0, "{codec} of {elements}: {words:?}");
+                        for world_size in [0, 1, usize::MAX] {
+                            let _ = codec.mean_state_words(world_size, elements);
+                        }
+                    }
+                    let _ =
+                        (codec.validate(), codec.rms_log2(), codec.is_reset(Step::FIRST), codec.to_string());
+                }
+            }
+        }
+    }
 }

@@ -153,7 +153,7 @@ impl Codec {
     #[must_use]
     pub fn state_words(&self, elements: usize) -> usize {
         let unit = self.unit();
-        elements.div_ceil(unit.elements) * unit.state_words
+        elements.div_ceil(unit.elements).saturating_mul(unit.state_words)
     }
 
     /// `u32` words that the owner of a shard of `elements` keeps between means, all 0 in the beginning; 0 for all

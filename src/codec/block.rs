@@ -130,7 +130,7 @@ impl Format {
     /// Four blocks, with `state_words` words of state.
     #[must_use]
     pub const fn unit(&self, state_words: usize) -> Unit {
-        let elements = BLOCKS * self.block as usize;
+        let elements = BLOCKS * at_least_1(self.block);
         Unit { elements, words: 1 + elements / self.bits.per_word(), state_words }
     }
 
@@ -291,6 +291,11 @@ pub fn average(
         }
     }
     Ok(())
+}
+
+/// The elements of a block, so that nothing divides by 0 before a configuration is checked.
+pub(super) const fn at_least_1(block: u16) -> usize {
+    if block == 0 { 1 } else { block as usize }
 }
 
 /// As many codes as `words` have room for, `bits` each.

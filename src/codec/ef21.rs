@@ -282,7 +282,8 @@ impl Method for Config {
     }
 
     fn unit(&self) -> Unit {
-        self.format().unit(self.planes() * BLOCKS * usize::from(self.block))
+        let format = self.format();
+        format.unit(self.planes() * format.unit(0).elements)
     }
 
     fn packet_words(&self, elements: usize) -> usize {
@@ -290,8 +291,8 @@ impl Method for Config {
     }
 
     fn mean_state_words(&self, world_size: usize, elements: usize) -> usize {
-        let unit = BLOCKS * usize::from(self.block);
-        world_size * elements.div_ceil(unit) * unit
+        let unit = self.format().unit(0).elements;
+        elements.div_ceil(unit).saturating_mul(unit).saturating_mul(world_size)
     }
 
     fn parameters(&self) -> Vec<Parameter> {

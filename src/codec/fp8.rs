@@ -34,6 +34,7 @@
 //! 8 + 8 / `block` bits per element. `encode` reads 4 bytes per element twice (from the cache the second time) and
 //! writes 1; `average` reads 1 per element and rank, and writes 4.
 
+use super::block::at_least_1;
 use super::convert::{E4M3, E5M2, Format, narrow_magnitude, widen};
 use super::fixed::is_finite;
 use super::method::set;
@@ -111,7 +112,7 @@ impl Config {
     /// Four blocks.
     #[must_use]
     pub const fn unit(&self) -> Unit {
-        let block = self.block as usize;
+        let block = at_least_1(self.block);
         Unit { elements: BLOCKS * block, words: 1 + block, state_words: 0 }
     }
 

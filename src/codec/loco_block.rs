@@ -191,7 +191,7 @@ impl Method for Config {
     }
 
     fn unit(&self) -> Unit {
-        self.format().unit(1 + usize::from(self.block))
+        self.format().unit(1 + block::at_least_1(self.block))
     }
 
     fn packet_words(&self, elements: usize) -> usize {

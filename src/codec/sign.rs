@@ -112,7 +112,7 @@ impl Method for Config {
     }
 
     fn unit(&self) -> Unit {
-        let block = usize::from(self.block);
+        let block = super::block::at_least_1(self.block);
         Unit { elements: BLOCKS * block, words: 1 + BLOCKS * block / 32, state_words: 1 + block }
     }
 

@@ -121,7 +121,8 @@ impl Config {
         let chunk = self.chunk();
         let rest = elements % chunk;
         let tail = if rest == 0 { 0 } else { Layout::new(self, rest).words() };
-        elements / chunk * Layout::new(self, chunk).words() + tail
+        // Only a chunk that is not valid may have more words than elements.
+        (elements / chunk).saturating_mul(Layout::new(self, chunk).words()).saturating_add(tail)
     }
 
     /// The weight of a residual, exact.
