@@ -5,6 +5,9 @@
 //! A WGSL kernel of the same name gives the same bits; there is no tolerance anywhere. [`Codec`] is any of
 //! them with its parameters; what it asks of each is the trait [`Method`].
 //!
+//! State begins as zeros, and `encode` and `average` take it as they find it. Words from elsewhere, such as a checkpoint, must
+//! pass [`Codec::check_state`] and [`Codec::check_mean_state`] first: on those alone CPU and kernel agree.
+//!
 //! | codec | packet | state | module |
 //! |---|---|---|---|
 //! | `f32` | 32 bits per element | none | [`cast`] |
@@ -42,6 +45,7 @@ mod method;
 pub mod scale;
 pub mod sign;
 mod simd;
+mod state;
 mod step;
 pub mod topk;
 
@@ -52,4 +56,5 @@ pub use gradient::{CHUNK, Gradient, Input};
 pub use id::{CodecId, UnknownCodec};
 pub use method::Method;
 pub(crate) use method::set;
+pub use state::StateError;
 pub use step::{Stats, Step};

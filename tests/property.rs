@@ -281,6 +281,7 @@ fn parameters_that_nobody_checked_panic_in_no_size_no_check_and_no_text() {
                     }
                     let _ =
                         (codec.validate(), codec.rms_log2(), codec.is_reset(Step::FIRST), codec.to_string());
+                    let _ = (codec.check_state(7, &[]), codec.check_mean_state(1, 7, &[]));
                 }
             }
         }

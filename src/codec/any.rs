@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use super::cast::{F32, Half};
 use super::{
-    AverageError, CodecId, ConfigError, Gradient, Method, Stats, Step, block, ef, ef21, fp8, intsgd, loco,
-    loco_block, sign, topk,
+    AverageError, CodecId, ConfigError, Gradient, Method, StateError, Stats, Step, block, ef, ef21, fp8,
+    intsgd, loco, loco_block, sign, topk,
 };
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
@@ -206,9 +206,46 @@ impl Codec {
         self.method_mut().is_some_and(|method| method.set_parameter(name, value))
     }
 
+    /// Whether `words` are a state that [`Self::encode`] can go on from, for words that come from outside: a checkpoint.
+    ///
+    /// Refused is what no encoder leaves and would do harm: bits behind the last element (of `loco`, `ef`, `topk`,
+    /// `loco-block`, `sign` and `ef21`; there CPU and kernel differ, or a packet gets codes that no element has), a float
+    /// that is not finite (`topk`, `ef21`), and of `topk` in bytes an exponent of 255 or a byte of -128, whose value may
+    /// be no f32. Every other word is read as it stands, alike on every device: any residual byte, any scale byte.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`]: the first word that is refused, with what is there and what may be.
+    pub fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        self.validate()?;
+        StateError::check_length("state", words.len(), self.state_words(elements), elements)?;
+        self.method().check_state(elements, words)
+    }
+
+    /// The same for the state of [`Self::average`], for the owner of a shard of `elements`: `ef21`'s floats are finite.
+    ///
+    /// What is behind the last element is not looked at, since no mean shows it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check_state`].
+    pub fn check_mean_state(
+        &self,
+        world_size: usize,
+        elements: usize,
+        words: &[u32],
+    ) -> Result<(), StateError> {
+        self.validate()?;
+        let expected = self.mean_state_words(world_size, elements);
+        StateError::check_length("mean state", words.len(), expected, elements)?;
+        self.method().check_mean_state(words)
+    }
+
     /// Encodes one chunk, which starts on a [`Unit`]; updates `state` in place.
     ///
     /// `state` has [`Self::state_words`] and `packet` [`Self::packet_words`] of the gradient's elements (0 is allowed).
+    /// A state that was not all 0 in the beginning, nor left by an encoder, is for [`Self::check_state`]: here it is read as
+    /// it stands.
     ///
     /// # Panics
     ///
@@ -252,7 +289,8 @@ impl Codec {
     /// The weighted mean of one packet per rank, in rank order, into `mean`.
     ///
     /// Every packet has [`Self::packet_words`]`(mean.len())` words; `weights` are samples per rank (0 is allowed as long
-    /// as the sum is positive); `state` has [`Self::mean_state_words`].
+    /// as the sum is positive); `state` has [`Self::mean_state_words`], which one from outside must have passed
+    /// [`Self::check_mean_state`].
     ///
     /// # Errors
     ///

@@ -43,7 +43,10 @@ use super::bits::{pack_bytes, unpack_code};
 use super::fixed::is_finite;
 use super::method::set;
 use super::scale::{self, Divisor, Term};
-use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
+use super::state::Units;
+use super::{
+    AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, StateError, Stats, Step, Unit,
+};
 
 pub(super) mod fast;
 
@@ -296,6 +299,15 @@ pub fn average(
 /// The elements of a block, so that nothing divides by 0 before a configuration is checked.
 pub(super) const fn at_least_1(block: u16) -> usize {
     if block == 0 { 1 } else { block as usize }
+}
+
+/// Whether a state of [`BLOCKS`] scale bytes and then a residual byte per element in each unit is 0 behind the last
+/// element. Any other byte is read alike everywhere.
+pub(super) fn check_state(unit: Unit, elements: usize, words: &[u32]) -> Result<(), StateError> {
+    let block = unit.elements / BLOCKS;
+    let units = Units::new(unit, elements, words);
+    units.check_behind(|count| count.div_ceil(block)..BLOCKS)?;
+    units.check_behind(|count| BLOCKS + count..BLOCKS + unit.elements)
 }
 
 /// As many codes as `words` have room for, `bits` each.

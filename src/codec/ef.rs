@@ -16,7 +16,9 @@
 use std::ops::RangeInclusive;
 
 use super::method::set;
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit, loco};
+use super::{
+    AverageError, CodecId, ConfigError, Gradient, Method, Parameter, StateError, Stats, Step, Unit, loco,
+};
 
 /// Parameters of [`ef`](self), the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,6 +115,10 @@ impl Method for Config {
 
     fn set_parameter(&mut self, name: &str, value: i64) -> bool {
         name == "residual_scale_log2" && set(&mut self.residual_scale_log2, value)
+    }
+
+    fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        loco::check_state(elements, words)
     }
 
     fn encode(&self, _: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {

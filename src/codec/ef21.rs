@@ -48,8 +48,10 @@ use super::block::{self, BLOCKS, Bits, Format};
 use super::fixed::is_finite;
 use super::method::{set, set_optional};
 use super::simd::for_this_cpu;
+use super::state::Units;
 use super::{
-    AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit, float, scale,
+    AverageError, CodecId, ConfigError, Gradient, Method, Parameter, StateError, Stats, Step, Unit, float,
+    scale,
 };
 
 /// Parameters of [`ef21`](self), the same on every rank.
@@ -311,6 +313,20 @@ impl Method for Config {
             "momentum_log2" => set_optional(&mut self.momentum_log2, value, NonZeroU8::new),
             _ => false,
         }
+    }
+
+    fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        StateError::check_finite("state", words)?;
+        let unit = Method::unit(self);
+        let units = Units::new(unit, elements, words);
+        (0..self.planes()).try_for_each(|plane| {
+            let first = plane * unit.elements;
+            units.check_behind(|count| 4 * (first + count)..4 * (first + unit.elements))
+        })
+    }
+
+    fn check_mean_state(&self, words: &[u32]) -> Result<(), StateError> {
+        StateError::check_finite("mean state", words)
     }
 
     fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {

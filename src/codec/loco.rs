@@ -33,7 +33,8 @@
 
 use super::bits::{CODES_PER_WORD, place_code, unpack_code};
 use super::fixed::{FRACTION_BITS, fixed, is_finite, rne_shift};
-use super::{CHUNK, Gradient, Stats, Step, Unit};
+use super::state::Units;
+use super::{CHUNK, Gradient, StateError, Stats, Step, Unit};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -50,6 +51,12 @@ pub const UNIT: Unit = Unit { elements: CODES_PER_WORD, words: 1, state_words: 2
 #[must_use]
 pub const fn packet_words(elements: usize) -> usize {
     elements.div_ceil(CODES_PER_WORD)
+}
+
+/// Whether the residual bytes behind the last element are 0: a kernel would encode them as elements. Any other byte is one
+/// that an encoder may leave.
+pub(super) fn check_state(elements: usize, words: &[u32]) -> Result<(), StateError> {
+    Units::new(UNIT, elements, words).check_behind(|count| count..UNIT.elements)
 }
 
 /// Compensates, quantizes and packs one chunk; updates `residual` in place.

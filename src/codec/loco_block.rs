@@ -35,7 +35,7 @@ use std::num::NonZeroU32;
 use super::block::{self, BLOCKS, Bits, Format, quantize};
 use super::method::{set, set_optional};
 use super::scale::{self, Divisor};
-use super::{AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
+use super::{AverageError, CodecId, ConfigError, Gradient, Method, Parameter, StateError, Stats, Step, Unit};
 
 mod fast;
 
@@ -222,6 +222,10 @@ impl Method for Config {
             "reset_every" => set_optional(&mut self.reset_every, value, NonZeroU32::new),
             _ => false,
         }
+    }
+
+    fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        block::check_state(self.unit(), elements, words)
     }
 
     fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {

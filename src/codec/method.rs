@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{AverageError, CodecId, ConfigError, Gradient, Parameter, Stats, Step, Unit};
+use super::{AverageError, CodecId, ConfigError, Gradient, Parameter, StateError, Stats, Step, Unit};
 
 /// A codec with its parameters: implemented by the `Config` of each codec, in its module.
 ///
@@ -63,6 +63,26 @@ pub trait Method {
     /// Sets the parameter of this name among [`Self::parameters`]; false if there is none, or it cannot hold `value`.
     /// Ranges are for [`Self::validate`].
     fn set_parameter(&mut self, name: &str, value: i64) -> bool;
+
+    /// See [`Codec::check_state`](super::Codec::check_state); the length fits. A codec with a state looks into it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        let _ = (elements, words);
+        Ok(())
+    }
+
+    /// See [`Codec::check_mean_state`](super::Codec::check_mean_state); the length fits.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn check_mean_state(&self, words: &[u32]) -> Result<(), StateError> {
+        let _ = words;
+        Ok(())
+    }
 
     /// See [`Codec::encode`](super::Codec::encode).
     fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats;

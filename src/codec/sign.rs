@@ -49,7 +49,10 @@ use super::fixed::is_finite;
 use super::method::{set, set_optional};
 use super::scale::{self, Term};
 use super::simd::for_this_cpu;
-use super::{AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
+use super::{
+    AverageError, CHUNK, CodecId, ConfigError, Gradient, Method, Parameter, StateError, Stats, Step, Unit,
+    block,
+};
 
 mod fast;
 
@@ -112,7 +115,7 @@ impl Method for Config {
     }
 
     fn unit(&self) -> Unit {
-        let block = super::block::at_least_1(self.block);
+        let block = block::at_least_1(self.block);
         Unit { elements: BLOCKS * block, words: 1 + BLOCKS * block / 32, state_words: 1 + block }
     }
 
@@ -142,6 +145,10 @@ impl Method for Config {
             "reset_every" => set_optional(&mut self.reset_every, value, NonZeroU32::new),
             _ => false,
         }
+    }
+
+    fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        block::check_state(self.unit(), elements, words)
     }
 
     fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {

@@ -156,6 +156,9 @@ pub enum GpuError {
     /// The caller's configuration is out of range.
     #[error(transparent)]
     Config(#[from] crate::codec::ConfigError),
+    /// The caller's state is one that no encoder leaves.
+    #[error(transparent)]
+    State(#[from] crate::codec::StateError),
     /// The packets and weights do not fit each other, or a packet says what no encoder says.
     #[error(transparent)]
     Average(#[from] crate::codec::AverageError),

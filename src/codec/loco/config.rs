@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use super::UNIT;
 use crate::codec::method::{set, set_optional};
-use crate::codec::{self, AverageError, CodecId, Gradient, Method, Parameter, Stats, Step, Unit};
+use crate::codec::{self, AverageError, CodecId, Gradient, Method, Parameter, StateError, Stats, Step, Unit};
 
 /// Parameters of [`loco`](super), the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +153,10 @@ impl Method for Config {
             "reset_every" => set_optional(&mut self.reset_every, value, NonZeroU32::new),
             _ => false,
         }
+    }
+
+    fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        super::check_state(elements, words)
     }
 
     fn encode(&self, step: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {

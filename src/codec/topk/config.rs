@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 
 use crate::codec::method::set;
-use crate::codec::{AverageError, CodecId, ConfigError, Gradient, Method, Parameter, Stats, Step, Unit};
+use crate::codec::{
+    AverageError, CodecId, ConfigError, Gradient, Method, Parameter, StateError, Stats, Step, Unit,
+};
 
 use super::layout::Layout;
+use super::residual;
 
 /// Parameters of [`topk`](super), the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -193,6 +196,10 @@ impl Method for Config {
             "clip" => choose(&mut self.clip, value, [(0, Clip::Off), (1, Clip::MedianNorm)]),
             _ => false,
         }
+    }
+
+    fn check_state(&self, elements: usize, words: &[u32]) -> Result<(), StateError> {
+        residual::check(self, elements, words)
     }
 
     fn encode(&self, _: Step, gradient: Gradient<'_>, state: &mut [u32], packet: &mut [u32]) -> Stats {

@@ -7,12 +7,34 @@
 //! `shaders/lib/residual.wgsl`.
 
 use super::{Config, Residual};
+use crate::codec::StateError;
+use crate::codec::state::Units;
 
 /// Elements that share an exponent.
 const BLOCK: usize = 64;
 
 /// The least exponent of a block that is kept: one less and a byte of 1 would be subnormal.
 const LEAST: u32 = 8;
+
+/// Whether `words` are residuals that [`store`] leaves, or that are read alike everywhere: floats are finite, bytes and
+/// their exponents have a value that is an f32, and behind the last element is nothing, which a kernel would select.
+pub(super) fn check(config: &Config, elements: usize, words: &[u32]) -> Result<(), StateError> {
+    let unit = config.unit();
+    let units = Units::new(unit, elements, words);
+    match config.residual {
+        Residual::F32 => {
+            StateError::check_finite("state", words)?;
+            units.check_behind(|count| 4 * count..4 * unit.elements)
+        }
+        Residual::Bits8 => {
+            let (bytes, all) = (unit.elements, 4 * unit.state_words);
+            units.check_bytes("residual", 0..bytes, -127..=127, |byte| byte.cast_signed().into())?;
+            units.check_bytes("residual exponent", bytes..all, 0..=254, i32::from)?;
+            units.check_behind(|count| count..bytes)?;
+            units.check_behind(|count| bytes + count.div_ceil(BLOCK)..all)
+        }
+    }
+}
 
 /// The residuals of a chunk, for as many elements as it has, into `out`.
 pub(super) fn load(config: &Config, state: &[u32], out: &mut [f32]) {

@@ -341,11 +341,13 @@ impl Average {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Length`] if they are not whole rows; those of a failing device.
+    /// [`GpuError::Length`] if they are not whole rows, and [`GpuError::State`] if they fail [`Codec::check_mean_state`],
+    /// without any change; those of a failing device.
     pub fn set_state(&mut self, words: &[u32]) -> Result<(), GpuError> {
         let (row, unit) = (self.state_row(), self.state_unit());
         let ranks = words.len().checked_div(row).unwrap_or(0);
         check_length("state", "words", ranks * row, words.len())?;
+        self.codec.check_mean_state(ranks, self.elements, words)?;
         self.inbox = None;
         self.state = None;
         self.broken = true;

@@ -147,7 +147,7 @@ impl Encode {
     pub fn set_input(&mut self, input: Input) -> Result<(), GpuError> {
         if input != self.input {
             let mut other = Self::with_limits(&self.gpu, &self.codec, input, self.elements, self.limits)?;
-            other.set_state(&self.state()?)?;
+            other.write_state(&self.state()?)?;
             *self = other;
         }
         Ok(())
@@ -263,9 +263,15 @@ impl Encode {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Length`]; those of a failing device.
+    /// [`GpuError::Length`], and [`GpuError::State`] if it fails [`Codec::check_state`], without any change; those of a
+    /// failing device.
     pub fn set_state(&mut self, state: &[u32]) -> Result<(), GpuError> {
         check_length("state", "words", self.codec.state_words(self.elements), state.len())?;
+        self.codec.check_state(self.elements, state)?;
+        self.write_state(state)
+    }
+
+    fn write_state(&mut self, state: &[u32]) -> Result<(), GpuError> {
         if self.broken {
             // Whatever the failed step left in flight must not land in the next one.
             self.lanes = lanes(&self.gpu, self.parts.len(), &self.gradient, &self.packet)?;
