@@ -5,6 +5,7 @@
 //! [`transport`] moves bytes between ranks and knows no gradient; `sync` is where the two meet.
 
 pub mod codec;
+mod digest;
 #[cfg(feature = "gpu")]
 pub mod gpu;
 pub mod optim;

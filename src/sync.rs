@@ -36,6 +36,7 @@ pub mod packet;
 mod packets;
 pub mod powersgd;
 mod report;
+mod restore;
 pub mod scale;
 pub mod scheme;
 pub mod settings;
@@ -48,6 +49,7 @@ pub use config::{Config, NonFinite, OptimizerOn, Scale};
 pub use engine::Backend;
 pub use error::SyncError;
 pub use report::{Seconds, StepReport};
+pub use restore::RestoreError;
 pub use scheme::Scheme;
 
 use crate::codec::{AverageError, Gradient, Step};

@@ -521,7 +521,7 @@ fn a_checkpoint_that_does_not_fit_is_refused_by_name_on_all_ranks() {
     let cases: [(Spoil, &str); 7] = [
         (|saved| saved.world_size = 3, "world size is 3 in the checkpoint, must be 2"),
         (|saved| saved.elements = 101, "number of parameters is 101 in the checkpoint, must be 100"),
-        (|saved| saved.next_step = 0, "next step is 0 in the checkpoint, must be 1"),
+        (|saved| saved.next_step = 0, "next step is 0 in the checkpoint, must be 1 to 18446744073709551614"),
         (|saved| saved.scale_log2 = Some(6), "scale_log2 is 6 in the checkpoint, must be 5"),
         (|saved| saved.momentum.truncate(99), "length of the momentum is 99 in the checkpoint, must be 100"),
         (|saved| saved.optimizer.optimizer = 2, "optimizer is 2 in the checkpoint, must be 3"),

@@ -10,6 +10,9 @@ mod common;
 use common::{Random, codecs, gpus};
 use gradwire::codec::{Codec, CodecId, Input, StateError, Step};
 use gradwire::gpu::{Average, Encode, GpuError};
+use gradwire::optim;
+use gradwire::sync::{Backend, Checkpoint, Config, OptimizerOn, Scale, Synchronizer};
+use gradwire::transport::{self, Communicator, memory};
 
 const SEED: u64 = 20_261_202;
 
@@ -103,5 +106,47 @@ fn a_state_that_is_refused_leaves_the_devices_as_it_was() {
         let error = average.set_state(&state).unwrap_err();
         assert_eq!(error.to_string(), "word 0 of the mean state is NaN, must be finite");
         assert_eq!(average.state().unwrap(), before);
+    }
+}
+
+#[test]
+fn a_rank_on_a_device_refuses_what_a_rank_on_the_cpu_refuses_and_is_as_it_was() {
+    for gpu in gpus() {
+        for optimizer_on in [OptimizerOn::Cpu, OptimizerOn::Device] {
+            let optimizer = optim::Config::AdamW(optim::AdamW::default());
+            let codec: Codec = "topk:chunk=64,k=9".parse().unwrap();
+            let config = Config {
+                scale: Scale::Fixed,
+                backend: Backend::Gpu(gpu.clone()),
+                optimizer_on,
+                ..Config::new(codec, optimizer)
+            };
+            let attempt = |spoil: fn(&mut Checkpoint)| {
+                let mesh = memory::mesh(1, 0).remove(0);
+                let communicator = Communicator::new(Box::new(mesh), transport::Limits::default());
+                let mut parameters = [0.5; 70];
+                let mut synchronizer = Synchronizer::new(communicator, config.clone(), &parameters).unwrap();
+                synchronizer.step(&[0.25; 70], 1, 0.1, &mut parameters).unwrap();
+                let before = synchronizer.checkpoint().unwrap();
+                let mut checkpoint = before.clone();
+                spoil(&mut checkpoint);
+                let error = synchronizer.restore(&checkpoint).unwrap_err();
+                assert_eq!(synchronizer.checkpoint().unwrap(), before, "{error}");
+                error.to_string()
+            };
+            assert_eq!(
+                attempt(|checkpoint| checkpoint.codec_state[100] = 1),
+                "codec state in the checkpoint: word 100 of the state has 0x00000001 behind the last of 70 elements, \
+                 must be 0 there"
+            );
+            assert_eq!(
+                attempt(|checkpoint| checkpoint.parameters[69] = f32::INFINITY),
+                "parameters[69] is inf in the checkpoint, must be finite"
+            );
+            assert_eq!(
+                attempt(|checkpoint| checkpoint.optimizer.vectors[1][2] = -2.0),
+                "optimizer's square[2] is -2.0 in the checkpoint, must be 0.0 to 3.4028234663852886e38"
+            );
+        }
     }
 }

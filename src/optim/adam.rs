@@ -1,7 +1,7 @@
 //! AdamW (arXiv 1711.05101, algorithm 2).
 
 use super::config::{ConfigError, in_range};
-use super::saved::Parts;
+use super::saved::{Allowed, Part, Parts};
 
 /// Parameters of AdamW.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -159,8 +159,14 @@ impl State {
         let elements = self.mean.len();
         Parts {
             counters: Vec::new(),
-            scalars: vec![&mut self.powers.beta1, &mut self.powers.beta2],
-            vectors: vec![&mut self.mean, &mut self.square],
+            scalars: vec![
+                Part::new("power of beta1", Allowed::Power, &mut self.powers.beta1),
+                Part::new("power of beta2", Allowed::Power, &mut self.powers.beta2),
+            ],
+            vectors: vec![
+                Part::new("mean", Allowed::Finite, &mut self.mean),
+                Part::new("square", Allowed::NotNegative, &mut self.square),
+            ],
             elements,
         }
     }

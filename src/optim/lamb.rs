@@ -30,7 +30,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use super::config::{ConfigError, in_range};
-use super::saved::Parts;
+use super::saved::{Allowed, Part, Parts};
 use super::{AdamW, Exchanged, Tensors, adam};
 
 /// Parameters of 1-bit LAMB.
@@ -158,17 +158,17 @@ impl State {
     }
 
     pub(super) fn exchanged(&self) -> Exchanged {
-        if self.warm(self.taken + 1) { Exchanged::ExactGradient } else { Exchanged::Momentum }
+        if self.warm(self.taken.saturating_add(1)) { Exchanged::ExactGradient } else { Exchanged::Momentum }
     }
 
     pub(super) fn partials_of(&self, shard: &Range<usize>) -> usize {
-        let each = if self.warm(self.taken + 1) { 2 } else { 1 };
+        let each = if self.warm(self.taken.saturating_add(1)) { 2 } else { 1 };
         each * self.tensors.within(shard).len()
     }
 
     pub(super) fn partials(&mut self, mean: &[f32], parameters: &[f32]) -> Partials {
         assert_eq!(mean.len(), self.mean.len(), "mean of another shard");
-        self.taken += 1;
+        self.taken = self.taken.saturating_add(1);
         self.beta1_power *= f64::from(self.config.adam.beta1);
         self.fresh_power *= f64::from(self.config.adam.beta2);
         let tensors = self.tensors.within(&self.shard);
@@ -205,14 +205,32 @@ impl State {
     }
 
     pub(super) fn parts(&mut self) -> Parts<'_> {
-        let mut scalars = vec![&mut self.beta1_power, &mut self.beta2_power, &mut self.fresh_power];
-        for ratio in &mut self.ratios {
-            scalars.extend([&mut ratio.sum, &mut ratio.weight, &mut ratio.factor]);
+        let OneBitLamb { ratio_decay, ratio_max, factor_min, factor_max, .. } = self.config;
+        let mut scalars = vec![
+            Part::new("power of beta1", Allowed::Power, &mut self.beta1_power),
+            Part::new("power of beta2", Allowed::Power, &mut self.beta2_power),
+            Part::new("power of beta2 of the fresh variance", Allowed::Power, &mut self.fresh_power),
+        ];
+        // Roundings of an average over many steps may add up to some 2^-29 of it.
+        let sum = Allowed::Between(0.0, 1.000_001 * f64::from(ratio_max));
+        let weight = Allowed::ZeroOr(1.0 - f64::from(ratio_decay), 1.0);
+        let factor = Allowed::Between(factor_min.into(), factor_max.into());
+        for (tensor, ratio) in self.ratios.iter_mut().enumerate() {
+            let parts = [
+                Part::new("sum of ratios", sum, &mut ratio.sum),
+                Part::new("weight of ratios", weight, &mut ratio.weight),
+                Part::new("factor of ratios", factor, &mut ratio.factor),
+            ];
+            scalars.extend(parts.map(|part| Part { tensor, ..part }));
         }
         Parts {
             counters: vec![&mut self.taken],
             scalars,
-            vectors: vec![&mut self.mean, &mut self.square, &mut self.fresh],
+            vectors: vec![
+                Part::new("mean", Allowed::Finite, &mut self.mean),
+                Part::new("square", Allowed::NotNegative, &mut self.square),
+                Part::new("fresh square", Allowed::NotNegative, &mut self.fresh),
+            ],
             elements: self.shard.len(),
         }
     }

@@ -101,7 +101,11 @@ impl State {
     }
 
     pub(super) fn exchanged(&self) -> Exchanged {
-        if self.schedule.measures(self.taken + 1) { Exchanged::ExactGradient } else { Exchanged::Momentum }
+        if self.schedule.measures(self.taken.saturating_add(1)) {
+            Exchanged::ExactGradient
+        } else {
+            Exchanged::Momentum
+        }
     }
 
     pub(super) fn step(&mut self, learning_rate: f32, mean: &[f32], parameters: &mut [f32]) {
@@ -109,7 +113,7 @@ impl State {
             Exchanged::Momentum => self.adam.step_frozen(learning_rate, mean, parameters),
             _ => self.adam.step(learning_rate, mean, parameters),
         }
-        self.taken += 1;
+        self.taken = self.taken.saturating_add(1);
     }
 
     pub(super) fn parts(&mut self) -> Parts<'_> {

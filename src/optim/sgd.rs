@@ -2,7 +2,7 @@
 //! `p = p - learning_rate * v`, the weight decay added to the gradient.
 
 use super::config::{ConfigError, in_range};
-use super::saved::Parts;
+use super::saved::{Allowed, Part, Parts};
 
 /// Parameters of SGD.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +72,8 @@ impl State {
 
     pub(super) fn parts(&mut self) -> Parts<'_> {
         let elements = self.velocity.len();
-        Parts { counters: Vec::new(), scalars: Vec::new(), vectors: vec![&mut self.velocity], elements }
+        let velocity = Part::new("velocity", Allowed::Finite, &mut self.velocity);
+        Parts { counters: Vec::new(), scalars: Vec::new(), vectors: vec![velocity], elements }
     }
 
     pub(super) fn step(&mut self, learning_rate: f32, gradient: &[f32], parameters: &mut [f32]) {

@@ -10,7 +10,7 @@ use super::exchange::Exchange;
 use super::scale::Moment;
 use super::{SyncError, Synchronizer, give_up, powersgd};
 use crate::codec::Step;
-use crate::optim::{RestoreError, Saved};
+use crate::optim::Saved;
 
 /// What one rank remembers between two steps. How it is stored is the caller's business; every rank has its own, and a run
 /// goes on from the checkpoints that all ranks took after the same step, in a world of the same size.
@@ -44,31 +44,6 @@ pub struct Checkpoint {
     pub parameters: Vec<f32>,
     /// The optimizer's state of the own shard.
     pub optimizer: Saved,
-}
-
-impl Checkpoint {
-    /// Checks what says where it is from, and lengths, against those of a fresh checkpoint of this rank.
-    fn check(&self, here: &Self) -> Result<(), RestoreError> {
-        RestoreError::check("world size", self.world_size.into(), here.world_size.into())?;
-        RestoreError::check("rank", self.rank.into(), here.rank.into())?;
-        RestoreError::check("number of parameters", self.elements as i64, here.elements as i64)?;
-        RestoreError::check("codec", self.scheme.into(), here.scheme.into())?;
-        let lengths = [
-            ("length of the codec's state", self.codec_state.len(), here.codec_state.len()),
-            ("length of the mean's state", self.mean_state.len(), here.mean_state.len()),
-            ("length of the momentum", self.momentum.len(), here.momentum.len()),
-            ("length of the shard", self.parameters.len(), here.parameters.len()),
-        ];
-        lengths
-            .into_iter()
-            .try_for_each(|(what, found, expected)| RestoreError::check_length(what, found, expected))
-    }
-
-    /// What must be the same on all ranks that go on together: the step, and a scale (256 for none).
-    fn common(&self) -> [(&'static str, u64); 2] {
-        let scale = self.scale_log2.map_or(256, |scale| scale.cast_unsigned().into());
-        [("step of the checkpoint", self.next_step), ("scale of the checkpoint", scale)]
-    }
 }
 
 impl Synchronizer {
@@ -106,12 +81,15 @@ impl Synchronizer {
     /// with checkpoints that they took after the same step; the next step then gives the bits that it would have given
     /// in that run.
     ///
-    /// **Price**: one all-gather of 16 bytes.
+    /// **Price**: one all-gather of 40 bytes, 48 for an optimizer that counts its steps.
     ///
     /// # Errors
     ///
-    /// [`SyncError::Restore`] if the checkpoint does not fit, [`SyncError::Settings`] if another rank's is of another
-    /// step; a failed exchange or device. All of them end the exchange on all ranks.
+    /// [`SyncError::Restore`] if the checkpoint does not fit, or has a number that no step leaves: one that is not finite,
+    /// a count that no run gets to, state that no encoder leaves. [`SyncError::Settings`] if another rank's has another step,
+    /// scale, or state of what all ranks compute alike (scalars and steps of the optimizer, factors of
+    /// [`powersgd`]). This rank is then as it was before. Last, a failed exchange or device. All of them end the exchange
+    /// on all ranks.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
         let result = self.restore_inner(checkpoint);
         if let Err(error) = &result {
@@ -121,38 +99,40 @@ impl Synchronizer {
     }
 
     fn restore_inner(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
-        checkpoint.check(&self.checkpoint()?)?;
-        let Some(next) = Step::new(checkpoint.next_step) else {
-            return Err(RestoreError { what: "next step", found: 0, expected: 1 }.into());
-        };
+        let next = self.check_checkpoint(checkpoint)?;
+        self.compare_checkpoints(checkpoint)?;
+        // Nothing has changed so far, and from here on only a device can fail.
         self.next = next;
         self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer, &checkpoint.parameters)?;
-        match (&mut self.exchange, &checkpoint.powersgd) {
-            (Exchange::Packets(packets), _) => packets.restore(checkpoint)?,
-            (Exchange::PowerSgd(powersgd), Some(state)) => powersgd.set_state(state.clone())?,
-            (Exchange::PowerSgd(_), None) => {
-                return Err(RestoreError { what: "number of powersgd states", found: 0, expected: 1 }.into());
-            }
-        }
+        self.exchange.restore(checkpoint)?;
         if let Some(momentum) = &mut self.momentum {
             momentum.set_own(&checkpoint.momentum);
         }
         self.master.copy_from_slice(&checkpoint.parameters);
-        self.compare_checkpoints(checkpoint)
+        Ok(())
     }
 
-    /// Whether all ranks go on from the same step.
+    /// Whether this rank can go on from `checkpoint`; the step that comes next.
+    fn check_checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Step, SyncError> {
+        let next = checkpoint.check(&self.checkpoint()?)?;
+        let (config, saved) = (&self.optimizer_config, &checkpoint.optimizer);
+        self.optimizer.check(config, saved, self.master.len())?;
+        self.exchange.check(checkpoint)?;
+        Ok(next)
+    }
+
+    /// Whether all ranks go on from the same step, with the same numbers where these must be the same.
     fn compare_checkpoints(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
         let ours = checkpoint.common();
-        let own: Bytes = ours.iter().flat_map(|(_, number)| number.to_le_bytes()).collect();
+        let own: Bytes = ours.iter().flat_map(|(_, number, _)| number.to_le_bytes()).collect();
         let expected = vec![own.len() as u64; self.layout.world_size()];
         let operation = Operation { step: 0, tag: super::RESTORED };
         let all = self.communicator.all_gather(operation, own, &expected)?;
         for (rank, bytes) in self.world().ranks().zip(&all) {
-            for ((name, ours), theirs) in ours.into_iter().zip(bytes.as_chunks().0) {
+            for ((name, ours, show), theirs) in ours.iter().zip(bytes.as_chunks().0) {
                 let theirs = u64::from_le_bytes(*theirs);
-                if theirs != ours {
-                    let (theirs, ours) = (theirs.to_string(), ours.to_string());
+                if theirs != *ours {
+                    let (theirs, ours) = (show(theirs), show(*ours));
                     return Err(SyncError::Settings { rank, name, theirs, ours });
                 }
             }

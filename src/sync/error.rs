@@ -4,6 +4,7 @@ use gradwire_transport::{ExchangeError, Rank};
 
 use super::packet::PacketError;
 use super::powersgd::{self, ShapeError};
+use super::restore::RestoreError;
 use crate::codec::{self, AverageError};
 use crate::optim;
 
@@ -32,12 +33,9 @@ pub enum SyncError {
         /// Number of parameters.
         expected: usize,
     },
-    /// The caller's checkpoint is of another rank, shard or configuration.
+    /// The caller's checkpoint is of another rank, shard or configuration, or has numbers that no step leaves.
     #[error(transparent)]
-    Restore(#[from] optim::RestoreError),
-    /// The caller's checkpoint has another state of PowerSGD.
-    #[error(transparent)]
-    PowerSgdState(#[from] super::powersgd::StateError),
+    Restore(#[from] RestoreError),
     /// The caller's learning rate is negative or not finite.
     #[error("caller's learning rate is {value}, must be finite and not negative")]
     LearningRate {
@@ -98,6 +96,12 @@ pub enum SyncError {
     /// The exchange failed.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+}
+
+impl From<optim::RestoreError> for SyncError {
+    fn from(error: optim::RestoreError) -> Self {
+        Self::Restore(error.into())
+    }
 }
 
 impl SyncError {

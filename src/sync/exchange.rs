@@ -6,7 +6,7 @@ use super::packet::Header;
 use super::packets::Packets;
 use super::powersgd::PowerSgd;
 use super::report::Stopwatch;
-use super::{Config, Scheme, StepReport, SyncError};
+use super::{Checkpoint, Config, RestoreError, Scheme, StepReport, SyncError};
 #[cfg(feature = "gpu")]
 use crate::codec::Codec;
 use crate::codec::{Gradient, Step};
@@ -34,6 +34,31 @@ impl Exchange {
                 Self::PowerSgd(Box::new(PowerSgd::new(powersgd, &config.shapes, layout, own)?))
             }
         })
+    }
+
+    /// Whether this side can go on from a checkpoint whose lengths fit.
+    pub(super) fn check(&self, checkpoint: &Checkpoint) -> Result<(), RestoreError> {
+        const STATE: &str = "state of powersgd";
+        match (self, &checkpoint.powersgd) {
+            (Self::Packets(packets), None) => packets.check(checkpoint),
+            (Self::PowerSgd(powersgd), Some(state)) => {
+                RestoreError::check_scale(checkpoint.scale_log2, None)?;
+                RestoreError::check_no_moment(checkpoint.moment)?;
+                Ok(powersgd.check_state(state)?)
+            }
+            (Self::Packets(_), Some(_)) => Err(RestoreError::Unknown { what: STATE }),
+            (Self::PowerSgd(_), None) => Err(RestoreError::Missing { what: STATE }),
+        }
+    }
+
+    /// Goes on from a checkpoint that passed [`Self::check`].
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
+        match (self, &checkpoint.powersgd) {
+            (Self::Packets(packets), _) => packets.restore(checkpoint)?,
+            (Self::PowerSgd(powersgd), Some(state)) => powersgd.set_state(state.clone()),
+            (Self::PowerSgd(_), None) => {}
+        }
+        Ok(())
     }
 
     /// Encodes and sends `gradient` as far as it takes for every rank to have every rank's header: those, in rank order.

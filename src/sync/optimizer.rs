@@ -8,7 +8,7 @@ use super::{Backend, OptimizerOn, Scale, Scheme};
 use super::{Config, SyncError};
 #[cfg(feature = "gpu")]
 use crate::gpu::{self, Gpu};
-use crate::optim::{self, Exchanged, Saved, Tensors};
+use crate::optim::{self, Exchanged, RestoreError, Saved, Tensors};
 
 /// The optimizer of the own shard, with its moments.
 pub(super) enum Optimizer {
@@ -86,7 +86,25 @@ impl Optimizer {
         })
     }
 
-    /// Goes on from `saved`, and on a device from `master`, the parameters of the own shard.
+    /// Whether [`Self::restore`] can go on from `saved`, for a shard of `elements`.
+    #[cfg_attr(
+        not(feature = "gpu"),
+        expect(unused_variables, reason = "only a device keeps its state elsewhere")
+    )]
+    pub(super) fn check(
+        &mut self,
+        config: &optim::Config,
+        saved: &Saved,
+        elements: usize,
+    ) -> Result<(), RestoreError> {
+        match self {
+            Self::Cpu(state) => state.check(config, saved),
+            #[cfg(feature = "gpu")]
+            Self::Device(_) | Self::Owner(_) => config.state(elements).check(config, saved),
+        }
+    }
+
+    /// Goes on from `saved`, which passed [`Self::check`], and on a device from `master`, the parameters of the own shard.
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only a device keeps parameters"))]
     pub(super) fn restore(
         &mut self,

@@ -6,9 +6,10 @@ use gradwire_transport::{Communicator, Operation};
 use super::engine::Engine;
 use super::exchange::Turn;
 use super::packet::{Form, Header};
-use super::{Checkpoint, Config, GRADIENT, SCALE, Scale, SyncError, bytes_to_peers, headers, scale};
+use super::{
+    Checkpoint, Config, GRADIENT, RestoreError, SCALE, Scale, SyncError, bytes_to_peers, headers, scale,
+};
 use crate::codec::{AverageError, Codec, Gradient, Step};
-use crate::optim::RestoreError;
 use crate::shard::ShardLayout;
 
 /// One rank's side.
@@ -67,15 +68,30 @@ impl Packets {
         self.moment
     }
 
-    /// Goes on from a checkpoint whose lengths fit.
+    /// Whether this side can go on from a checkpoint whose lengths fit.
+    pub(super) fn check(&self, checkpoint: &Checkpoint) -> Result<(), RestoreError> {
+        let Checkpoint { scale_log2, moment, codec_state, mean_state, .. } = checkpoint;
+        let mut codec = self.codec;
+        if self.automatic {
+            codec.set_scale_log2(scale_log2.unwrap_or(0));
+            codec.validate()?;
+        } else {
+            RestoreError::check_scale(*scale_log2, self.scale_log2())?;
+        }
+        // Any other codec would make its first scale of a shard's mean instead of its gradient.
+        if !self.rescales {
+            RestoreError::check_no_moment(*moment)?;
+        }
+        codec.check_state(self.layout.elements(), codec_state)?;
+        let shard = self.layout.range(self.own).len();
+        Ok(codec.check_mean_state(self.layout.world_size(), shard, mean_state)?)
+    }
+
+    /// Goes on from a checkpoint that passed [`Self::check`].
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
         if self.automatic {
             self.scaled = checkpoint.scale_log2.is_some();
             self.codec.set_scale_log2(checkpoint.scale_log2.unwrap_or(0));
-            self.codec.validate()?;
-        } else {
-            let scale = |scale: Option<i8>| scale.map_or(i64::MIN, i64::from);
-            RestoreError::check("scale_log2", scale(checkpoint.scale_log2), scale(self.scale_log2()))?;
         }
         self.moment = checkpoint.moment;
         self.engine.set_state(&checkpoint.codec_state, &checkpoint.mean_state)

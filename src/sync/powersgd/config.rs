@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::Shape;
 use crate::codec::{Parameter, set};
+use crate::digest::fnv1a;
 
 /// PowerSGD's parameters, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,15 +99,11 @@ impl Config {
     }
 }
 
-/// FNV-1a over every number of every shape in order, folded to 32 bits: for mistakes, not against an attacker, who can
-/// lie about his gradient anyway.
+/// [`fnv1a`] over every number of every shape in order, folded to 32 bits.
 fn digest(shapes: &[Shape]) -> u32 {
     let numbers = shapes.iter().flat_map(|shape| [shape.offset, shape.rows, shape.columns]);
     let bytes = numbers.flat_map(|number| (number as u64).to_le_bytes());
-    let hash = bytes.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
-    });
-    let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
+    let [a, b, c, d, e, f, g, h] = fnv1a(bytes).to_le_bytes();
     u32::from_le_bytes([a, b, c, d]) ^ u32::from_le_bytes([e, f, g, h])
 }
 

@@ -69,10 +69,13 @@ impl PowerSgd {
         &self.state
     }
 
-    pub(in crate::sync) fn set_state(&mut self, state: State) -> Result<(), StateError> {
-        state.check(&self.plan)?;
+    pub(in crate::sync) fn check_state(&self, state: &State) -> Result<(), StateError> {
+        state.check(&self.plan)
+    }
+
+    /// Goes on from a state that passed [`Self::check_state`].
+    pub(in crate::sync) fn set_state(&mut self, state: State) {
         self.state = state;
-        Ok(())
     }
 
     /// Round 1. Changes nothing that the next step would see: this one may be refused.
