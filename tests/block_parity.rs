@@ -175,10 +175,7 @@ fn a_wrong_twin_of_the_mean_is_noticed() {
         ("vec4<u32>(min(term.y, 1u))", "vec4<u32>(0u)"),
         ("vec4<u32>(min(term.y, 1u))", "vec4<u32>(1u)"),
         ("&& distance <= 31u", ""),
-        (
-            "byte(rank * row + unit * words, k) >> 2u, counts)",
-            "byte(rank * row + unit * words, k) >> 2u, true)",
-        ),
+        ("byte >> 2u, counts)", "byte >> 2u, true)"),
         ("(magnitude >> shift) & min(shift, 1u)", "0u"),
     ];
     notices(&BLOCK_AVERAGE.source(Input::F32), &edits, |gpu, text| {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 #![cfg(feature = "gpu")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use gradwire::codec::AverageError;
@@ -216,6 +216,30 @@ fn names_in_a_fragment_start_with_its_stem_and_files_stay_short() {
     for (path, text) in files() {
         assert!(text.lines().count() <= 120, "{path} has {} lines, split it", text.lines().count());
     }
+}
+
+/// The functions of a WGSL text: the name, and the lines between the first and the closing brace.
+fn functions(text: &str) -> Vec<(&str, &str)> {
+    let mut functions = Vec::new();
+    for function in text.split("\nfn ").skip(1) {
+        let name = function.split('(').next().unwrap();
+        let (_, body) = function.split_once("{\n").unwrap_or_else(|| panic!("fn {name}: no body"));
+        let (body, _) = body.split_once("\n}").unwrap_or_else(|| panic!("fn {name}: no end"));
+        functions.push((name, body));
+    }
+    functions
+}
+
+#[test]
+fn no_function_stands_in_two_files_under_whichever_names() {
+    let mut seen = BTreeMap::new();
+    for (path, text) in files() {
+        for (name, body) in functions(&text) {
+            let other = seen.insert(body.to_owned(), format!("{name} of {path}"));
+            assert_eq!(other, None, "{name} of {path} has the same body: make it a fragment");
+        }
+    }
+    assert!(seen.len() > 100, "only {} functions found", seen.len());
 }
 
 #[test]

@@ -212,7 +212,7 @@ fn a_wrong_twin_of_a_mean_is_noticed() {
     let sign = [
         ("<< headroom, distance)", "<< headroom, 0u)"),
         ("&& distance <= 31u", ""),
-        ("unit * words, k) >> 2u, counts)", "unit * words, k) >> 2u, true)"),
+        ("byte >> 2u, counts)", "byte >> 2u, true)"),
         ("(magnitude >> shift) & min(shift, 1u)", "0u"),
         ("bits >> 4u", "bits"),
     ];

@@ -1,5 +1,5 @@
 // block/average: weighted sum of every rank's codes at the largest scale of the block, then one product.
-// CPU twin: codec::block::average. Fragments: fixed, scale, field, product.
+// CPU twin: codec::block::average. Fragments: fixed, scale, field, product, terms.
 // 32 invocations own a unit of 4 blocks, so a workgroup 8 units; each strides over groups of 8 elements.
 //   params   Params      in   one per dispatch
 //   packets  u32[]       in   a row of `units` units per rank; a unit: 4 scale bytes, then the codes
@@ -22,20 +22,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> weights: array<u32>;
 @group(0) @binding(3) var<storage, read_write> mean: array<vec4<u32>>;
 
-fn scaled4(sum: vec4<i32>, scale: u32) -> vec4<u32> {
-    return vec4<u32>(
-        product_wide_bits(sum.x, scale),
-        product_wide_bits(sum.y, scale),
-        product_wide_bits(sum.z, scale),
-        product_wide_bits(sum.w, scale),
-    );
-}
-
-// The scale byte of block `k` in the unit that begins at word `at`.
-fn byte(at: u32, k: u32) -> u32 {
-    return (packets[at] >> (8u * k)) & 0xffu;
-}
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) local: u32) {
     let unit = (workgroup.y * params.columns + workgroup.x) * 8u + (local >> 5u);
@@ -46,16 +32,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let row = params.units * words;
     for (var group = local & 31u; group < (params.block >> 1u); group += 32u) {
         let k = scale_block(8u * group, params.block);
-        var reference = 0u;
-        for (var rank = 0u; rank < params.ranks; rank += 1u) {
-            let counts = weights[rank] != 0u; // byte 0 has exponent 0, and so cannot set the largest
-            reference = max(reference, select(0u, byte(rank * row + unit * words, k) >> 2u, counts));
-        }
+        let reference = terms_reference(unit * words, row, k);
         var low = vec4<i32>(0);
         var high = vec4<i32>(0);
         for (var rank = 0u; rank < params.ranks; rank += 1u) {
             let at = rank * row + unit * words;
-            let term = scale_term(byte(at, k), weights[rank], reference, params.headroom);
+            let term = terms_of(at, k, rank, reference);
             let first = at + 1u + ((group * params.bits) >> 2u);
             let word = packets[first] >> ((8u * group * params.bits) & 31u); // 2 bits: half a word
             let next = packets[first + (params.bits >> 3u)];
@@ -63,9 +45,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             low += scale_term4(term, field_unpack4(word, params.bits));
             high += scale_term4(term, field_unpack4(other, params.bits));
         }
-        let scale = params.scale + (reference << 23u);
         let at = unit * params.block + 2u * group;
-        mean[at] = scaled4(low, scale);
-        mean[at + 1u] = scaled4(high, scale);
+        mean[at] = terms_mean4(low, reference);
+        mean[at + 1u] = terms_mean4(high, reference);
     }
 }

@@ -1,5 +1,5 @@
 // block/encode: one scale per block, quantize to 4 or 8 bits, pack.
-// CPU twin: codec::block::encode. Fragments: fixed, scale, field, blocks.
+// CPU twin: codec::block::encode. Fragments: count, fixed, scale, field, blocks.
 // 16 invocations own a unit of 4 blocks, so a workgroup 16 units; each strides over 4 elements, and over 16 for whole words.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to whole units
@@ -31,7 +31,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var nonfinite = 0u;
     for (var index = lane; index < fours; index += 16u) {
         let bits = input_load4(gradient_at + index);
-        nonfinite += 4u - field_count4(fixed_is_finite(bits));
+        nonfinite += 4u - count_set4(fixed_is_finite(bits));
         atomicMax(&blocks_top[blocks_of(slot, index)], scale_max4(scale_exponent4(bits)));
     }
     workgroupBarrier();
@@ -50,12 +50,12 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             let rounded = scale_quotient4(h, blocks_byte(block), blocks_offset(block));
             let code = blocks_clamp(rounded);
             packed[i] = field_pack4(code, params.bits);
-            saturated += field_count4(code != rounded);
+            saturated += count_set4(code != rounded);
         }
         blocks_write(unit, index, packed);
     }
     if lane == 0u && fours != 0u {
         blocks_write_bytes(unit, slot);
     }
-    blocks_count(nonfinite, saturated);
+    count_add(nonfinite, saturated);
 }

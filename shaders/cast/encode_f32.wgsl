@@ -1,5 +1,5 @@
 // cast/encode_f32: the bits of a gradient as they are, and how many elements are not finite.
-// CPU twin: codec::cast::encode_f32. Fragments: fixed.
+// CPU twin: codec::cast::encode_f32. Fragments: count, fixed.
 // One invocation owns a unit of 8 elements.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to a multiple of 8
@@ -25,11 +25,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let high = input_load4(2u * unit + 1u);
     packet[2u * unit] = low;
     packet[2u * unit + 1u] = high;
-    let one = vec4<u32>(1u);
-    let finite = select(vec4<u32>(0u), one, fixed_is_finite(low)) + select(vec4<u32>(0u), one, fixed_is_finite(high));
-    let nonfinite = 8u - finite.x - finite.y - finite.z - finite.w;
-    // Rare, so a global atomic costs less than a barrier for all.
-    if nonfinite != 0u {
-        atomicAdd(&stats[0], nonfinite);
-    }
+    count_add(8u - count_set4(fixed_is_finite(low)) - count_set4(fixed_is_finite(high)), 0u);
 }

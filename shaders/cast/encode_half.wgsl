@@ -1,5 +1,5 @@
 // cast/encode_half: a gradient rounded to 16-bit floats, clamped to the largest, zero for what is not finite.
-// CPU twin: codec::cast::encode_half. Fragments: fixed, narrow.
+// CPU twin: codec::cast::encode_half. Fragments: count, fixed, narrow.
 // One invocation owns a unit of 8 elements: one vector of the packet.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to a multiple of 8
@@ -24,11 +24,6 @@ struct Four {
     saturated: u32,
 }
 
-fn count4(flags: vec4<bool>) -> u32 {
-    let ones = select(vec4<u32>(0u), vec4<u32>(1u), flags);
-    return ones.x + ones.y + ones.z + ones.w;
-}
-
 fn encode4(bits: vec4<u32>) -> Four {
     let finite = fixed_is_finite(bits);
     let exponent = (bits >> vec4<u32>(23u)) & vec4<u32>(0xffu);
@@ -40,8 +35,8 @@ fn encode4(bits: vec4<u32>) -> Four {
     let code = select(vec4<u32>(0u), sign | clamped, finite);
     return Four(
         code.xz | (code.yw << vec2<u32>(16u)),
-        4u - count4(finite),
-        count4(finite & (clamped != magnitude)),
+        4u - count_set4(finite),
+        count_set4(finite & (clamped != magnitude)),
     );
 }
 
@@ -54,14 +49,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let low = encode4(input_load4(2u * unit));
     let high = encode4(input_load4(2u * unit + 1u));
     packet[unit] = vec4<u32>(low.words, high.words);
-
-    // Rare, so a global atomic each costs less than a barrier for all.
-    let nonfinite = low.nonfinite + high.nonfinite;
-    if nonfinite != 0u {
-        atomicAdd(&stats[0], nonfinite);
-    }
-    let saturated = low.saturated + high.saturated;
-    if saturated != 0u {
-        atomicAdd(&stats[1], saturated);
-    }
+    count_add(low.nonfinite + high.nonfinite, low.saturated + high.saturated);
 }

@@ -45,7 +45,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         var high = vec4<u32>(0u);
         for (var rank = 0u; rank < params.ranks; rank += 1u) {
             let first = (rank * params.units + unit) * words;
-            let byte = (packets[first] >> (8u * k)) & 0xffu;
+            let byte = scale_byte_of(packets[first], k);
             let codes = packets[first + 1u + group];
             let at = (rank * params.units + unit) * params.block + 2u * group;
             state[at] = track_follow4(state[at], field_unpack4(codes, 4u), byte, params.base_log2);

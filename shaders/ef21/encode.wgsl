@@ -1,5 +1,5 @@
 // ef21/encode: difference to what is tracked, one scale per block, quantize to 4 bits, pack, track what was sent.
-// CPU twin: codec::ef21::encode. Fragments: fixed, scale, field, blocks, float, track.
+// CPU twin: codec::ef21::encode. Fragments: count, fixed, scale, field, blocks, float, track.
 // 16 invocations own a unit of 4 blocks, so a workgroup 16 units; each strides over 16 elements, the same in every pass, so
 // that nobody else touches their state.
 //   params    Params  in      one per dispatch
@@ -61,7 +61,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     var nonfinite = 0u;
     for (var index = mine; index < fours; index += 64u) {
         for (var i = index; i < index + 4u; i += 1u) {
-            nonfinite += 4u - field_count4(fixed_is_finite(input_load4(unit * params.block + i)));
+            nonfinite += 4u - count_set4(fixed_is_finite(input_load4(unit * params.block + i)));
             if params.eta != 0u {
                 average4(unit, i);
             }
@@ -87,7 +87,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             let rounded = scale_quotient4(h, byte, blocks_offset(block));
             let code = blocks_clamp(rounded);
             packed[i] = field_pack4(code, params.bits);
-            saturated += field_count4(code != rounded);
+            saturated += count_set4(code != rounded);
             let at = tracked_at(unit) + index + i;
             state[at] = track_follow4(state[at], code, byte, params.base_log2);
         }
@@ -96,5 +96,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if mine == 0u && fours != 0u {
         blocks_write_bytes(unit, slot);
     }
-    blocks_count(nonfinite, saturated);
+    count_add(nonfinite, saturated);
 }

@@ -1,5 +1,5 @@
 // fp8/encode: the exponent of each block from its largest magnitude, and 8-bit floats relative to it.
-// CPU twin: codec::fp8::encode. Fragments: fixed, narrow, bits.
+// CPU twin: codec::fp8::encode. Fragments: count, fixed, narrow, bits.
 // A workgroup owns 8 units; 8 invocations share a block and take its groups of 8 elements in turn.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to whole units
@@ -23,11 +23,6 @@ struct Params {
 // Largest finite magnitude of each block, as bits.
 var<workgroup> magnitudes: array<atomic<u32>, 32>;
 
-fn count4(flags: vec4<bool>) -> u32 {
-    let ones = select(vec4<u32>(0u), vec4<u32>(1u), flags);
-    return ones.x + ones.y + ones.z + ones.w;
-}
-
 // One more than that of the largest magnitude where this would round beyond the largest code; no block has 255.
 fn exponent4(bits: vec4<u32>) -> vec4<u32> {
     let exponent = bits >> vec4<u32>(23u);
@@ -48,7 +43,7 @@ fn encode4(bits: vec4<u32>, exponent: u32) -> vec2<u32> {
     let clamped = min(magnitude, vec4<u32>(params.largest));
     let sign = (bits >> vec4<u32>(24u)) & vec4<u32>(0x80u);
     let code = select(clamped | sign, vec4<u32>(0u), clamped == vec4<u32>(0u));
-    return vec2<u32>(bits_pack4(code, 8u), count4(clamped != magnitude));
+    return vec2<u32>(bits_pack4(code, 8u), count_set4(clamped != magnitude));
 }
 
 @compute @workgroup_size(256)
@@ -69,7 +64,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             let bits = input_load4(source + 2u * pair + half);
             let finite = fixed_is_finite(bits);
             largest = max(largest, select(vec4<u32>(0u), bits & vec4<u32>(0x7fffffffu), finite));
-            nonfinite += 4u - count4(finite);
+            nonfinite += 4u - count_set4(finite);
         }
     }
     atomicMax(&magnitudes[local >> 3u], max(max(largest.x, largest.y), max(largest.z, largest.w)));
@@ -95,10 +90,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             saturated += encoded.y;
         }
     }
-    if nonfinite != 0u {
-        atomicAdd(&stats[0], nonfinite);
-    }
-    if saturated != 0u {
-        atomicAdd(&stats[1], saturated);
-    }
+    count_add(nonfinite, saturated);
 }

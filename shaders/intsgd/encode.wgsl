@@ -1,5 +1,5 @@
 // intsgd/encode: scale, round to a signed byte, clamp, pack.
-// CPU twin: codec::intsgd::encode. Fragments: fixed, byte.
+// CPU twin: codec::intsgd::encode. Fragments: count, fixed, byte.
 // One invocation owns a unit of 8 elements: two words of the packet.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to a multiple of 8
@@ -22,11 +22,6 @@ struct Four {
     saturated: u32,
 }
 
-fn count4(flags: vec4<bool>) -> u32 {
-    let ones = select(vec4<u32>(0u), vec4<u32>(1u), flags);
-    return ones.x + ones.y + ones.z + ones.w;
-}
-
 fn encode4(bits: vec4<u32>) -> Four {
     let finite = fixed_is_finite(bits);
     // Fixed point without fraction digits is the rounded code, and stops at 2^18.
@@ -34,8 +29,8 @@ fn encode4(bits: vec4<u32>) -> Four {
     let code = clamp(rounded, vec4<i32>(-127), vec4<i32>(127));
     return Four(
         byte_pack4(select(vec4<i32>(0), code, finite)),
-        4u - count4(finite),
-        count4(finite & (code != rounded)),
+        4u - count_set4(finite),
+        count_set4(finite & (code != rounded)),
     );
 }
 
@@ -48,14 +43,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let low = encode4(input_load4(2u * unit));
     let high = encode4(input_load4(2u * unit + 1u));
     packet[unit] = vec2<u32>(low.word, high.word);
-
-    // Rare, so a global atomic each costs less than a barrier for all.
-    let nonfinite = low.nonfinite + high.nonfinite;
-    if nonfinite != 0u {
-        atomicAdd(&stats[0], nonfinite);
-    }
-    let saturated = low.saturated + high.saturated;
-    if saturated != 0u {
-        atomicAdd(&stats[1], saturated);
-    }
+    count_add(low.nonfinite + high.nonfinite, low.saturated + high.saturated);
 }

@@ -1,6 +1,6 @@
 // blocks: what a workgroup of 256 knows of its 64 blocks, four of each of 16 units, and how it writes their packets.
-// CPU twin: codec::block. Needs fragments fixed, scale and field; bindings `packet` and `stats`; and Params with `bits`, `block` (elements),
-// `base_log2`, and `step` and `exponent` of the divisor.
+// CPU twin: codec::block. Needs fragments fixed, scale and field; binding `packet`; and Params with `bits`, `block`
+// (elements), `base_log2`, and `step` and `exponent` of the divisor.
 
 var<workgroup> blocks_top: array<atomic<u32>, 64>; // largest exponents
 var<workgroup> blocks_largest: array<atomic<u32>, 64>; // largest magnitudes, in units
@@ -45,14 +45,4 @@ fn blocks_write_bytes(unit: u32, slot: u32) {
     let low = vec2<u32>(blocks_byte(slot), blocks_byte(slot + 1u));
     let high = vec2<u32>(blocks_byte(slot + 2u), blocks_byte(slot + 3u));
     packet[blocks_at(unit)] = field_join4(vec4<u32>(low, high));
-}
-
-// Rare enough that a global atomic each costs less than a barrier for all.
-fn blocks_count(nonfinite: u32, saturated: u32) {
-    if nonfinite != 0u {
-        atomicAdd(&stats[0], nonfinite);
-    }
-    if saturated != 0u {
-        atomicAdd(&stats[1], saturated);
-    }
 }

@@ -23,12 +23,6 @@ fn field_join16(fours: vec4<u32>, bits: u32) -> vec4<u32> {
     return vec4<u32>(select(pairs.x, pairs.x | (pairs.y << 16u), bits == 2u), pairs.y, 0u, 0u);
 }
 
-// How many of four are set.
-fn field_count4(flags: vec4<bool>) -> u32 {
-    let ones = select(vec4<u32>(0u), vec4<u32>(1u), flags);
-    return ones.x + ones.y + ones.z + ones.w;
-}
-
 // Four scale bytes, of a unit's blocks, in one word.
 fn field_join4(bytes: vec4<u32>) -> u32 {
     let placed = bytes << vec4<u32>(0u, 8u, 16u, 24u);

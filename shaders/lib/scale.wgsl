@@ -21,6 +21,11 @@ fn scale_block(element: u32, block: u32) -> u32 {
     return ones.x + ones.y + ones.z;
 }
 
+// The scale byte in a unit's word of the block whose number, modulo 4, is `k`.
+fn scale_byte_of(word: u32, k: u32) -> u32 {
+    return (word >> (8u * (k & 3u))) & 0xffu;
+}
+
 // The biased exponent that bounds residual bytes with this scale byte.
 fn scale_residual_exponent(byte: u32, base_log2: i32) -> u32 {
     return select(u32(i32(byte >> 2u) + base_log2 + 128), 0u, byte == 0u);

@@ -8,11 +8,6 @@ var<workgroup> signs_scale: array<u32, 32>; // bytes
 var<workgroup> signs_sent: array<i32, 32>; // scales in units
 var<workgroup> signs_kept: array<u32, 32>; // residual scale bytes
 
-// The scale byte of block `k` in a unit's word.
-fn signs_byte_of(word: u32, k: u32) -> u32 {
-    return (word >> (8u * (k & 3u))) & 0xffu;
-}
-
 // The exponent that the unit of block `k` follows from: two digits less than others have, so that sums fit.
 fn signs_digits(k: u32) -> u32 {
     return atomicLoad(&signs_top[k]) + 2u;

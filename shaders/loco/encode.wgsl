@@ -1,5 +1,5 @@
 // loco/encode: compensate, quantize to 4 bits, pack, average the 8-bit residual.
-// CPU twin: codec::loco::encode. Fragments: fixed, nibble, byte.
+// CPU twin: codec::loco::encode. Fragments: count, fixed, nibble, byte.
 // One invocation owns a unit of 8 elements: two gradient vectors, two residual words, one packet word.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to a multiple of 8
@@ -28,11 +28,6 @@ struct Half {
     saturated: u32,
 }
 
-fn count4(flags: vec4<bool>) -> u32 {
-    let ones = select(vec4<u32>(0u), vec4<u32>(1u), flags);
-    return ones.x + ones.y + ones.z + ones.w;
-}
-
 fn encode4(bits: vec4<u32>, word: u32) -> Half {
     let finite = fixed_is_finite(bits);
     let old = byte_unpack4(word);
@@ -51,8 +46,8 @@ fn encode4(bits: vec4<u32>, word: u32) -> Half {
     return Half(
         nibble_pack4(select(zero, code, finite)),
         byte_pack4(select(zero, next, finite)) & params.keep,
-        4u - count4(finite),
-        count4(finite & (code != rounded)),
+        4u - count_set4(finite),
+        count_set4(finite & (code != rounded)),
     );
 }
 
@@ -67,14 +62,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     let high = encode4(input_load4(2u * unit + 1u), old.y);
     packet[unit] = low.codes | (high.codes << 16u);
     residual[unit] = vec2<u32>(low.residual, high.residual);
-
-    // Rare, so a global atomic each costs less than a barrier for all.
-    let nonfinite = low.nonfinite + high.nonfinite;
-    if nonfinite != 0u {
-        atomicAdd(&stats[0], nonfinite);
-    }
-    let saturated = low.saturated + high.saturated;
-    if saturated != 0u {
-        atomicAdd(&stats[1], saturated);
-    }
+    count_add(low.nonfinite + high.nonfinite, low.saturated + high.saturated);
 }

@@ -1,5 +1,5 @@
 // loco_block/encode: compensate, one scale per block, quantize to 2, 4 or 8 bits, pack, average the 8-bit residual.
-// CPU twin: codec::loco_block::encode. Fragments: fixed, byte, scale, field, blocks.
+// CPU twin: codec::loco_block::encode. Fragments: count, fixed, byte, scale, field, blocks.
 // 16 invocations own a unit of 4 blocks, so a workgroup 16 units; each strides over 4 elements, and over 16 for whole words.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to whole units
@@ -41,17 +41,13 @@ struct Four {
     saturated: u32,
 }
 
-fn old_byte(unit: Unit, block: u32) -> u32 {
-    return (unit.old_bytes >> (8u * (block - unit.slot))) & 0xffu;
-}
-
 // Gradient plus residual, and the residual, of the vector `index` of a unit.
 fn compensate(unit: Unit, index: u32) -> array<vec4<i32>, 2> {
     let block = blocks_of(unit.slot, index);
     let bits = input_load4(unit.gradient + index);
     let top = atomicLoad(&blocks_top[block]);
     let residual = byte_unpack4(state[unit.at + 1u + index]);
-    let old = scale_residual4(residual, old_byte(unit, block), params.base_log2, top);
+    let old = scale_residual4(residual, scale_byte_of(unit.old_bytes, block), params.base_log2, top);
     let lives = select(vec4<i32>(0), old, fixed_is_finite(bits));
     return array<vec4<i32>, 2>(scale_fixed4(bits, top) + lives, lives);
 }
@@ -64,7 +60,7 @@ fn quantize(unit: Unit, index: u32) -> Four {
     let code = blocks_clamp(rounded);
     let lost = h[0] - code * vec4<i32>(i32(scale_units(index_of_scale)));
     let kept = i32(params.decay) * h[1] + i32(256u - params.decay) * lost; // below 2^30
-    return Four(code, kept, field_count4(code != rounded));
+    return Four(code, kept, count_set4(code != rounded));
 }
 
 fn kept_byte(block: u32) -> u32 {
@@ -84,8 +80,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var index = lane; index < fours; index += 16u) {
         let block = blocks_of(slot, index);
         let bits = input_load4(unit.gradient + index);
-        nonfinite += 4u - field_count4(fixed_is_finite(bits));
-        let old = scale_residual_exponent(old_byte(unit, block), params.base_log2);
+        nonfinite += 4u - count_set4(fixed_is_finite(bits));
+        let old = scale_residual_exponent(scale_byte_of(unit.old_bytes, block), params.base_log2);
         atomicMax(&blocks_top[block], max(scale_max4(scale_exponent4(bits)), old));
     }
     workgroupBarrier();
@@ -116,5 +112,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         let low = vec2<u32>(kept_byte(slot), kept_byte(slot + 1u));
         state[at] = field_join4(vec4<u32>(low, kept_byte(slot + 2u), kept_byte(slot + 3u)));
     }
-    blocks_count(nonfinite, saturated);
+    count_add(nonfinite, saturated);
 }

@@ -1,5 +1,5 @@
 // sign/encode: compensate, one scale per block for the mean magnitude, signs, residual bytes with a scale per block.
-// CPU twin: codec::sign::encode. Fragments: fixed, scale, ratio, field, byte, signs.
+// CPU twin: codec::sign::encode. Fragments: count, fixed, scale, ratio, field, byte, signs.
 // 32 invocations own a unit of 4 blocks, so a workgroup 8 units; each strides over 4 elements, and at last over 32.
 //   params    Params  in      one per dispatch
 //   gradient  any[n]  in      in shaders/input, by input_load4; zero up to whole units
@@ -35,15 +35,15 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     for (var index = lane; index < fours; index += 32u) {
         let bits = input_load4(vectors + index);
         let k = slot + scale_block(4u * index, params.block);
-        nonfinite += 4u - field_count4(fixed_is_finite(bits));
-        let residual = scale_residual_exponent(signs_byte_of(old, k), params.base_log2 + 8);
+        nonfinite += 4u - count_set4(fixed_is_finite(bits));
+        let residual = scale_residual_exponent(scale_byte_of(old, k), params.base_log2 + 8);
         atomicMax(&signs_top[k], max(scale_max4(scale_exponent4(bits)), residual));
     }
     workgroupBarrier();
     for (var index = lane; index < fours; index += 32u) {
         let bits = input_load4(vectors + index);
         let k = slot + scale_block(4u * index, params.block);
-        let h = vec4<u32>(abs(signs_h4(bits, signs_live4(bits, vectors + index), state[words + index], signs_byte_of(old, k), k)));
+        let h = vec4<u32>(abs(signs_h4(bits, signs_live4(bits, vectors + index), state[words + index], scale_byte_of(old, k), k)));
         atomicAdd(&signs_sum[k], h.x + h.y + h.z + h.w);
     }
     workgroupBarrier();
@@ -63,7 +63,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         let bits = input_load4(vectors + index);
         let live = signs_live4(bits, vectors + index);
         let k = slot + scale_block(4u * index, params.block);
-        let lost = signs_lost4(signs_h4(bits, live, state[words + index], signs_byte_of(old, k), k), live, k);
+        let lost = signs_lost4(signs_h4(bits, live, state[words + index], scale_byte_of(old, k), k), live, k);
         atomicMax(&signs_largest[k], scale_max4(vec4<u32>(abs(lost))));
     }
     storageBarrier();
@@ -83,7 +83,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             let bits = input_load4(vectors + index);
             let live = signs_live4(bits, vectors + index);
             let k = slot + scale_block(4u * index, params.block);
-            let h = signs_h4(bits, live, state[words + index], signs_byte_of(old, k), k);
+            let h = signs_h4(bits, live, state[words + index], scale_byte_of(old, k), k);
             let lost = signs_lost4(h, live, k) << vec4<u32>(8u);
             let offset = scale_offset(signs_digits(k), params.base_log2) - 32;
             let steps = clamp(scale_quotient4(lost, signs_kept[k], offset), vec4<i32>(-127), vec4<i32>(127));
@@ -98,10 +98,5 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
         let bytes = vec4<u32>(signs_scale[slot], signs_scale[slot + 1u], signs_scale[slot + 2u], signs_scale[slot + 3u]);
         packet[unit * (1u + (params.block >> 3u))] = field_join4(bytes);
     }
-    if nonfinite != 0u {
-        atomicAdd(&stats[0], nonfinite);
-    }
-    if saturated != 0u {
-        atomicAdd(&stats[1], saturated);
-    }
+    count_add(nonfinite, saturated);
 }

@@ -1,5 +1,5 @@
 // topk/encode: compensate, select the k largest of a chunk, two levels, pack, keep what was not sent.
-// CPU twin: codec::topk::encode. Fragments: float, level, residual, select, scan, pick, sparse.
+// CPU twin: codec::topk::encode. Fragments: count, float, level, residual, select, scan, pick, sparse.
 // One workgroup owns one chunk, an invocation 16 neighbours of it; 7 KiB of workgroup memory.
 //   params    Params      in      one per dispatch
 //   gradient  f32[n]      in      as bits, 4 to a vector; zero up to whole chunks
@@ -51,10 +51,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
             values[i] = select(0u, sum, finite);
             nonfinite += select(1u, 0u, finite);
         }
-        // Rare, so a global atomic each costs less than a barrier for all.
-        if nonfinite != 0u {
-            atomicAdd(&stats[0], nonfinite);
-        }
+        count_add(nonfinite, 0u);
     }
 
     let picked = pick_run(&values, mine, sizes.count, local);
@@ -62,7 +59,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_i
     if local < 2u {
         levels[local] = level & 0xffffu;
         if (level & level_saturated) != 0u {
-            atomicAdd(&stats[1], select(picked.counts.x, picked.counts.y, local == 1u));
+            count_add(0u, select(picked.counts.x, picked.counts.y, local == 1u));
         }
     }
     workgroupBarrier();

@@ -20,7 +20,7 @@ pub struct Shader {
 pub const LOCO_ENCODE: Shader = Shader {
     path: "loco/encode",
     gradient: true,
-    fragments: &["fixed", "nibble", "byte"],
+    fragments: &["count", "fixed", "nibble", "byte"],
     body: include_str!("../../shaders/loco/encode.wgsl"),
 };
 
@@ -36,7 +36,7 @@ pub const LOCO_AVERAGE: Shader = Shader {
 pub const TOPK_ENCODE: Shader = Shader {
     path: "topk/encode",
     gradient: true,
-    fragments: &["float", "level", "residual", "select", "scan", "pick", "sparse"],
+    fragments: &["count", "float", "level", "residual", "select", "scan", "pick", "sparse"],
     body: include_str!("../../shaders/topk/encode.wgsl"),
 };
 
@@ -52,7 +52,7 @@ pub const TOPK_AVERAGE: Shader = Shader {
 pub const CAST_ENCODE_F32: Shader = Shader {
     path: "cast/encode_f32",
     gradient: true,
-    fragments: &["fixed"],
+    fragments: &["count", "fixed"],
     body: include_str!("../../shaders/cast/encode_f32.wgsl"),
 };
 
@@ -68,7 +68,7 @@ pub const CAST_AVERAGE_F32: Shader = Shader {
 pub const CAST_ENCODE_HALF: Shader = Shader {
     path: "cast/encode_half",
     gradient: true,
-    fragments: &["fixed", "narrow"],
+    fragments: &["count", "fixed", "narrow"],
     body: include_str!("../../shaders/cast/encode_half.wgsl"),
 };
 
@@ -84,7 +84,7 @@ pub const CAST_AVERAGE_HALF: Shader = Shader {
 pub const FP8_ENCODE: Shader = Shader {
     path: "fp8/encode",
     gradient: true,
-    fragments: &["fixed", "narrow", "bits"],
+    fragments: &["count", "fixed", "narrow", "bits"],
     body: include_str!("../../shaders/fp8/encode.wgsl"),
 };
 
@@ -100,7 +100,7 @@ pub const FP8_AVERAGE: Shader = Shader {
 pub const INTSGD_ENCODE: Shader = Shader {
     path: "intsgd/encode",
     gradient: true,
-    fragments: &["fixed", "byte"],
+    fragments: &["count", "fixed", "byte"],
     body: include_str!("../../shaders/intsgd/encode.wgsl"),
 };
 
@@ -116,7 +116,7 @@ pub const INTSGD_AVERAGE: Shader = Shader {
 pub const BLOCK_ENCODE: Shader = Shader {
     path: "block/encode",
     gradient: true,
-    fragments: &["fixed", "scale", "field", "blocks"],
+    fragments: &["count", "fixed", "scale", "field", "blocks"],
     body: include_str!("../../shaders/block/encode.wgsl"),
 };
 
@@ -124,7 +124,7 @@ pub const BLOCK_ENCODE: Shader = Shader {
 pub const BLOCK_AVERAGE: Shader = Shader {
     path: "block/average",
     gradient: false,
-    fragments: &["fixed", "scale", "field", "product"],
+    fragments: &["fixed", "scale", "field", "product", "terms"],
     body: include_str!("../../shaders/block/average.wgsl"),
 };
 
@@ -132,7 +132,7 @@ pub const BLOCK_AVERAGE: Shader = Shader {
 pub const LOCO_BLOCK_ENCODE: Shader = Shader {
     path: "loco_block/encode",
     gradient: true,
-    fragments: &["fixed", "byte", "scale", "field", "blocks"],
+    fragments: &["count", "fixed", "byte", "scale", "field", "blocks"],
     body: include_str!("../../shaders/loco_block/encode.wgsl"),
 };
 
@@ -140,7 +140,7 @@ pub const LOCO_BLOCK_ENCODE: Shader = Shader {
 pub const EF21_ENCODE: Shader = Shader {
     path: "ef21/encode",
     gradient: true,
-    fragments: &["fixed", "scale", "field", "blocks", "float", "track"],
+    fragments: &["count", "fixed", "scale", "field", "blocks", "float", "track"],
     body: include_str!("../../shaders/ef21/encode.wgsl"),
 };
 
@@ -156,7 +156,7 @@ pub const EF21_AVERAGE: Shader = Shader {
 pub const SIGN_ENCODE: Shader = Shader {
     path: "sign/encode",
     gradient: true,
-    fragments: &["fixed", "scale", "ratio", "field", "byte", "signs"],
+    fragments: &["count", "fixed", "scale", "ratio", "field", "byte", "signs"],
     body: include_str!("../../shaders/sign/encode.wgsl"),
 };
 
@@ -164,7 +164,7 @@ pub const SIGN_ENCODE: Shader = Shader {
 pub const SIGN_AVERAGE: Shader = Shader {
     path: "sign/average",
     gradient: false,
-    fragments: &["fixed", "scale", "product"],
+    fragments: &["fixed", "scale", "product", "terms"],
     body: include_str!("../../shaders/sign/average.wgsl"),
 };
 
@@ -226,6 +226,7 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("bits", include_str!("../../shaders/lib/bits.wgsl")),
     ("blocks", include_str!("../../shaders/lib/blocks.wgsl")),
     ("byte", include_str!("../../shaders/lib/byte.wgsl")),
+    ("count", include_str!("../../shaders/lib/count.wgsl")),
     ("field", include_str!("../../shaders/lib/field.wgsl")),
     ("fixed", include_str!("../../shaders/lib/fixed.wgsl")),
     ("float", include_str!("../../shaders/lib/float.wgsl")),
@@ -245,6 +246,7 @@ pub const FRAGMENTS: &[(&str, &str)] = &[
     ("signs", include_str!("../../shaders/lib/signs.wgsl")),
     ("sparse", include_str!("../../shaders/lib/sparse.wgsl")),
     ("sum", include_str!("../../shaders/lib/sum.wgsl")),
+    ("terms", include_str!("../../shaders/lib/terms.wgsl")),
     ("total", include_str!("../../shaders/lib/total.wgsl")),
     ("track", include_str!("../../shaders/lib/track.wgsl")),
     ("wide", include_str!("../../shaders/lib/wide.wgsl")),
