@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::{Add, AddAssign};
 
 /// One optimizer step, counted from 1.
@@ -28,6 +28,12 @@ impl Step {
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0.get()
+    }
+
+    /// Whether this is the last of `every` steps, counted from the first; never for `None`.
+    #[must_use]
+    pub fn ends(self, every: Option<NonZeroU32>) -> bool {
+        every.is_some_and(|every| self.get().is_multiple_of(every.get().into()))
     }
 
     /// The step after this one (`u64::MAX` stays where it is: no run gets there).
@@ -69,5 +75,21 @@ impl AddAssign for Stats {
 impl Sum for Stats {
     fn sum<I: Iterator<Item = Self>>(stats: I) -> Self {
         stats.fold(Self::default(), Add::add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_third_step_is_3_and_6_and_no_step_ends_never() {
+        let ends = |every| {
+            let steps = (1..=7).filter_map(Step::new);
+            steps.filter(|step| step.ends(NonZeroU32::new(every))).map(Step::get).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(3), [3, 6]);
+        assert_eq!(ends(1), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(ends(0), []);
     }
 }

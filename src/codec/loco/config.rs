@@ -98,7 +98,7 @@ impl Config {
     /// Whether `step` zeroes the residual: every `reset_every`-th step, counted from 1.
     #[must_use]
     pub fn is_reset(&self, step: Step) -> bool {
-        self.reset_every.is_some_and(|every| step.get().is_multiple_of(u64::from(every.get())))
+        step.ends(self.reset_every)
     }
 
     /// [`mean_scale`](codec::fixed::mean_scale) of this scale.
