@@ -50,6 +50,7 @@ mod step;
 pub mod topk;
 
 pub use any::{Codec, Parameter, ParseCodecError, Unit};
+pub(crate) use any::{Named, accepted};
 pub use convert::widen_f16;
 pub use error::{AverageError, ConfigError, WEIGHTED_SUM_LIMIT};
 pub use gradient::{CHUNK, Gradient, Input};

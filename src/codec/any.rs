@@ -1,14 +1,17 @@
 //! Any codec with its parameters, for code that must not care which one it is.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use super::cast::{F32, Half};
 use super::{
     AverageError, CodecId, ConfigError, Gradient, Method, StateError, Stats, Step, block, ef, ef21, fp8,
     intsgd, loco, loco_block, sign, topk,
 };
+
+mod text;
+
+pub use text::ParseCodecError;
+pub(crate) use text::{Named, accepted};
 
 /// What a codec encodes together: the smallest piece of a gradient that has words of its own in the packet.
 ///
@@ -311,155 +314,5 @@ impl Codec {
         let (words, expected) = (state.len(), self.mean_state_words(packets.len(), mean.len()));
         assert_eq!(words, expected, "state of {words} words for a mean that needs {expected}");
         self.method().average(packets, weights, state, mean)
-    }
-}
-
-impl fmt::Display for Codec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id().name())?;
-        for (index, Parameter { name, value }) in self.parameters().into_iter().enumerate() {
-            let separator = if index == 0 { ':' } else { ',' };
-            write!(f, "{separator}{name}={value}")?;
-        }
-        Ok(())
-    }
-}
-
-/// A text that names no codec, or a parameter that it does not have.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ParseCodecError {
-    /// No codec has this name.
-    #[error("no codec is named {name:?}; there are {}", names())]
-    Name {
-        /// What stands there.
-        name: String,
-    },
-    /// Not `parameter=value` with a whole number.
-    #[error("{text:?} is not parameter=whole number")]
-    Form {
-        /// What stands there.
-        text: String,
-    },
-    /// The codec has no such parameter.
-    #[error("{codec} does not take {text:?}; {}", parameters(*codec))]
-    Parameter {
-        /// Which codec.
-        codec: CodecId,
-        /// What stands there.
-        text: String,
-    },
-    /// The codec's parameter cannot be that number.
-    #[error("{codec} does not take {text:?}; by default it is {default}")]
-    Value {
-        /// Which codec.
-        codec: CodecId,
-        /// What stands there.
-        text: String,
-        /// The number that the parameter has if nothing is said.
-        default: i64,
-    },
-    /// The parameter stands there twice.
-    #[error("parameter {name:?} is given twice")]
-    Twice {
-        /// Which.
-        name: String,
-    },
-    /// A parameter is out of its range.
-    #[error(transparent)]
-    Range(#[from] ConfigError),
-}
-
-impl FromStr for Codec {
-    type Err = ParseCodecError;
-
-    fn from_str(text: &str) -> Result<Self, ParseCodecError> {
-        let (name, rest) = text.split_once(':').map_or((text, None), |(name, rest)| (name, Some(rest)));
-        let id = CodecId::ALL.into_iter().find(|id| id.name() == name);
-        let mut codec = Self::new(id.ok_or_else(|| ParseCodecError::Name { name: name.to_owned() })?);
-        let mut seen = Vec::new();
-        for text in rest.into_iter().flat_map(|rest| rest.split(',')) {
-            let pair = text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
-            let (name, value) = pair.ok_or_else(|| ParseCodecError::Form { text: text.to_owned() })?;
-            if seen.contains(&name) {
-                return Err(ParseCodecError::Twice { name: name.to_owned() });
-            }
-            seen.push(name);
-            if !codec.set_parameter(name, value) {
-                let (codec, text) = (codec.id(), text.to_owned());
-                let known = Self::new(codec).parameters().into_iter().find(|known| known.name == name);
-                return Err(match known {
-                    Some(known) => ParseCodecError::Value { codec, text, default: known.value },
-                    None => ParseCodecError::Parameter { codec, text },
-                });
-            }
-        }
-        codec.validate()?;
-        Ok(codec)
-    }
-}
-
-fn names() -> String {
-    CodecId::ALL.map(CodecId::name).join(", ")
-}
-
-fn parameters(id: CodecId) -> String {
-    let parameters = Codec::new(id).parameters();
-    if parameters.is_empty() {
-        return "it has no parameters".to_owned();
-    }
-    let names: Vec<&str> = parameters.iter().map(|parameter| parameter.name).collect();
-    format!("its parameters are {}", names.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-
-    use super::*;
-
-    #[test]
-    fn every_codec_comes_back_from_its_text_and_its_parameters_can_all_be_set() {
-        for id in CodecId::ALL {
-            let mut codec = Codec::new(id);
-            assert_eq!((codec.id(), codec.validate()), (id, Ok(())));
-            assert_eq!(id.name().parse(), Ok(codec));
-            assert_eq!(codec.to_string().parse(), Ok(codec));
-            assert!(codec.parameters().len() <= 10, "{id} has more parameters than ranks compare");
-            for Parameter { name, value } in codec.parameters() {
-                assert!(codec.set_parameter(name, value), "{id} has no way to set {name}");
-            }
-            assert_eq!(codec, Codec::new(id), "setting what is there changes nothing");
-        }
-    }
-
-    #[test]
-    fn the_words_of_a_shard_are_those_of_the_whole_gradient() {
-        for codec in CodecId::ALL.map(Codec::new) {
-            let Unit { elements, words, .. } = codec.unit();
-            assert!(elements % 8 == 0 && words > 0, "{codec}: {:?}", codec.unit());
-            for n in 0..3 * elements {
-                let units = n / elements;
-                let rest = codec.packet_words(n % elements);
-                assert_eq!(codec.packet_words(n), units * words + rest, "{codec}, {n} elements");
-                assert!(rest <= words && (rest > 0) == (n % elements > 0), "{codec}, {n} elements");
-            }
-        }
-    }
-
-    #[test]
-    fn a_text_that_is_no_codec_says_what_there_is() {
-        let error = |text: &str| text.parse::<Codec>().unwrap_err().to_string();
-        assert!(error("zip").starts_with("no codec is named \"zip\"; there are f32, loco"));
-        assert_eq!(
-            error("loco:rank=4"),
-            "loco does not take \"rank=4\"; its parameters are residual_scale_log2, decay, reset_every"
-        );
-        assert_eq!(error("loco:decay"), "\"decay\" is not parameter=whole number");
-        assert_eq!(error("loco:decay=0.8"), "\"decay=0.8\" is not parameter=whole number");
-        assert_eq!(error("loco:decay=256"), "loco does not take \"decay=256\"; by default it is 205");
-        assert_eq!(error("loco:decay=0,decay=1"), "parameter \"decay\" is given twice");
-        assert_eq!(error("loco:residual_scale_log2=7"), "residual_scale_log2 is 7, loco takes 0 to 6");
-        assert_eq!(error("f32:x=1"), "f32 does not take \"x=1\"; it has no parameters");
     }
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::SyncError;
 use super::powersgd::{self, Shape};
-use crate::codec::{Codec, CodecId, Parameter, ParseCodecError, Step, UnknownCodec};
+use crate::codec::{Codec, CodecId, Named, Parameter, ParseCodecError, Step, UnknownCodec, accepted};
 
 /// How the mean gradient comes about, the same on every rank.
 ///
@@ -147,16 +147,10 @@ impl Scheme {
             Self::Codec(codec) => Self::Codec(Codec::new(codec.id())),
             Self::PowerSgd(_) => Self::PowerSgd(powersgd::Config::default()),
         };
-        let changed = self.parameters().into_iter().zip(default.parameters());
-        let changed: Vec<String> = changed
-            .filter(|(own, default)| own != default)
-            .map(|(Parameter { name, value }, _)| format!("{name}={value}"))
-            .collect();
-        if changed.is_empty() {
-            self.id().to_string()
-        } else {
-            format!("{}:{}", self.id(), changed.join(","))
-        }
+        let default = default.parameters();
+        let changed: Vec<Parameter> =
+            self.parameters().into_iter().filter(|own| !default.contains(own)).collect();
+        Named(self.id().name(), &changed).to_string()
     }
 
     /// All parameters but the scale, by their names.
@@ -180,17 +174,7 @@ impl Scheme {
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Codec(codec) => codec.fmt(f),
-            Self::PowerSgd(_) => {
-                f.write_str(self.id().name())?;
-                for (index, Parameter { name, value }) in self.parameters().into_iter().enumerate() {
-                    let separator = if index == 0 { ':' } else { ',' };
-                    write!(f, "{separator}{name}={value}")?;
-                }
-                Ok(())
-            }
-        }
+        Named(self.id().name(), &self.parameters()).fmt(f)
     }
 }
 
@@ -201,7 +185,17 @@ pub enum ParseSchemeError {
     /// Of a codec.
     #[error("{}{}", .0, also(.0))]
     Codec(#[from] ParseCodecError),
-    /// Not `parameter=value` with a whole number that one of `powersgd`'s parameters holds.
+    /// A parameter of `powersgd` cannot be that number.
+    #[error("powersgd does not take {text:?}, but {takes} (by default {default})")]
+    Value {
+        /// What stands there.
+        text: String,
+        /// What it may be: `least to most`.
+        takes: String,
+        /// The number that the parameter has if nothing is said.
+        default: i64,
+    },
+    /// Not `parameter=value` with a whole number and the name of one of `powersgd`'s parameters.
     #[error(
         "powersgd does not take {text:?}; its parameters are low_rank, seed, min_compression, each =number"
     )]
@@ -230,8 +224,19 @@ impl FromStr for Scheme {
         let mut config = powersgd::Config::default();
         for text in rest.into_iter().flat_map(|rest| rest.split(',')) {
             let pair = text.split_once('=').and_then(|(name, value)| Some((name, value.parse().ok()?)));
-            if !pair.is_some_and(|(name, value)| config.set_parameter(name, value)) {
-                return Err(ParseSchemeError::Parameter { text: text.to_owned() });
+            let text = text.to_owned();
+            let Some((name, value)) = pair else { return Err(ParseSchemeError::Parameter { text }) };
+            if !config.set_parameter(name, value) {
+                let fresh = powersgd::Config::default();
+                let known = fresh.parameters().into_iter().find(|known| known.name == name);
+                let Some(Parameter { value: default, .. }) = known else {
+                    return Err(ParseSchemeError::Parameter { text });
+                };
+                let takes = accepted(|value| {
+                    let mut changed = fresh;
+                    changed.set_parameter(name, value) && changed.validate().is_ok()
+                });
+                return Err(ParseSchemeError::Value { text, takes, default });
             }
         }
         config.validate()?;
@@ -284,10 +289,15 @@ mod tests {
         let unknown = error("zip");
         assert!(unknown.contains("f32, loco") && unknown.ends_with(", powersgd"), "{unknown}");
         assert!(error("f32:x=1").ends_with("it has no parameters"), "{}", error("f32:x=1"));
-        for text in ["rank=4", "seed", "seed=x", "seed=-1", "low_rank=256"] {
+        for text in ["rank=4", "seed", "seed=x", "rank=1"] {
             let message = error(&format!("powersgd:{text}"));
             assert!(message.starts_with(&format!("powersgd does not take {text:?}; ")), "{message}");
         }
+        assert_eq!(
+            error("powersgd:low_rank=256"),
+            "powersgd does not take \"low_rank=256\", but 1 to 64 (by default 4)"
+        );
+        assert!(error("powersgd:seed=-1").ends_with(", but 0 to 4294967295 (by default 0)"));
         assert_eq!(error("powersgd:low_rank=65"), "low_rank is 65, powersgd takes 1 to 64");
     }
 }
