@@ -73,27 +73,40 @@ fn wrong_usage_ends_with_2_and_one_line_with_both_numbers() {
 }
 
 #[test]
-fn options_that_the_parser_refuses_end_with_2() {
-    for args in [
-        &[][..],
-        &["fly"],
-        &["train", "--codec", "zip"],
-        &["bench"],
-        &["bench", "kernels", "--elements", "0"],
-        &["bench", "kernels", "--elements", "1Mib"],
-        &["bench", "kernels", "--codec", "zip"],
-        &["train", "--scale", "65"],
-        &["train", "--steps", "0"],
-        &["train", "--batch", "0"],
-        &["train", "--backend", "cuda"],
-        &["node", "--identity=x", "--join-timeout=0"],
-        &["keygen", "--out", "x", "--world-size", "0"],
-        &["node", "--rank", "0", "--world-size", "1"],
+fn options_that_the_parser_refuses_end_with_2_one_line_that_says_why_and_a_hint() {
+    for (args, why) in [
+        (&["fly"][..], "'fly'"),
+        (&["train", "--codec", "zip"], "no codec is named \"zip\""),
+        (&["train", "--codec", "loco:decay=256"], "loco does not take \"decay=256\", but 0 to 255"),
+        (&["bench", "kernels", "--elements", "0"], "--elements"),
+        (&["bench", "kernels", "--elements", "1Mib"], "1Mib"),
+        (&["bench", "kernels", "--codec", "zip"], "no codec is named \"zip\""),
+        (
+            &["bench", "kernels", "--codec", "powersgd:seed=1"],
+            "powersgd is a scheme of exchange without kernels",
+        ),
+        (&["train", "--scale", "65"], "-64 to 64"),
+        (&["train", "--steps", "0"], "1..=1000000000"),
+        (&["train", "--batch", "0"], "1..=65536"),
+        (&["train", "--backend", "cuda"], "[possible values: auto, cpu, gpu]"),
+        (&["train", "--no-such"], "--no-such"),
+        (&["node", "--identity=x", "--join-timeout=0"], "--join-timeout"),
+        (&["keygen", "--out", "x", "--world-size", "0"], "--world-size"),
+        (&["node", "--rank", "0", "--world-size", "1"], "--identity"),
     ] {
         let output = output(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let told = text(&output.stderr);
+        let [line, hint] = told.lines().collect::<Vec<_>>()[..] else { panic!("{args:?}: {told}") };
+        assert!(line.starts_with("gradwire: ") && line.contains(why), "{args:?}: {told}");
+        assert!(hint.contains("--help") && output.stdout.is_empty(), "{args:?}: {told}");
         // `cuda` is not a misspelt `cpu`.
-        assert!(!text(&output.stderr).contains("similar value"), "{args:?}: {}", text(&output.stderr));
+        assert!(!told.contains("similar value"), "{args:?}: {told}");
+    }
+    for args in [&[][..], &["bench"]] {
+        let output = output(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains("Commands:"), "{args:?}: {}", text(&output.stderr));
     }
 }
 
@@ -358,7 +371,7 @@ fn an_output_that_takes_no_byte_is_a_failure_on_stdout_and_nothing_on_stderr() {
     for verb in [&["verify"][..], &["verify", "--json"]] {
         let output = gradwire(verb).stdout(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{verb:?}: {}", text(&output.stderr));
-        assert!(one_line(&output).starts_with("error: stdout: "), "{verb:?}: {}", text(&output.stderr));
+        assert!(one_line(&output).starts_with("gradwire: stdout: "), "{verb:?}: {}", text(&output.stderr));
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");

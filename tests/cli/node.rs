@@ -71,7 +71,8 @@ fn two_nodes_by_hand_end_with_the_same_parameters() {
 #[test]
 fn nodes_that_disagree_end_with_1_and_name_what_differs() {
     for (option, word) in [
-        ("--codec=f32", "codec"),
+        ("--codec=f32", "has codec \""),
+        ("--codec=loco:decay=0", "has loco parameter decay \""),
         ("--scale=-3", "scale 2^-3"),
         ("--seed=9", "seed"),
         ("--steps=4", "steps"),
@@ -89,7 +90,7 @@ fn nodes_that_disagree_end_with_1_and_name_what_differs() {
             let told = text(&output.stderr);
             let line = told.lines().last().unwrap();
             assert_eq!(output.status.code(), Some(1), "{told}");
-            assert!(line.starts_with("error: ") && line.contains(other) && line.contains(word), "{told}");
+            assert!(line.starts_with("gradwire: ") && line.contains(other) && line.contains(word), "{told}");
         }
     }
 }

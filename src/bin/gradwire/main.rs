@@ -27,7 +27,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ContextKind;
+use clap::error::{ContextKind, ErrorKind};
 
 /// Low-bit gradient exchange for mixed GPU fleets.
 ///
@@ -56,7 +56,12 @@ fn main() -> ExitCode {
         Err(mut error) => {
             // Of three values, the one that looks most like `cuda` is `cpu`: that helps nobody. All are listed.
             error.remove(ContextKind::SuggestedValue);
-            error.exit()
+            if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                error.exit()
+            }
+            say::note!("gradwire: {}", in_one_line(&error.to_string()));
+            say::note!("for all options, try '--help'");
+            return ExitCode::from(2);
         }
     };
     mesa::silence();
@@ -72,10 +77,18 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            say::note!("error: {failure}");
+            say::note!("gradwire: {failure}");
             ExitCode::from(failure.status())
         }
     }
+}
+
+/// What is wrong, of a text that goes on with the usage of a verb and where to read more.
+fn in_one_line(text: &str) -> String {
+    let what = text.strip_prefix("error: ").unwrap_or(text).lines().map(str::trim);
+    let what =
+        what.take_while(|line| !line.starts_with("Usage: ") && !line.starts_with("For more information"));
+    what.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// Warnings and worse, unless `RUST_LOG` says otherwise; children leave warnings to their parent, who would

@@ -203,14 +203,18 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 /// reported: what explains others comes first.
 fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
     // A codec without a scale does not look at the option, so ranks may differ in it.
+    let (id, parameters) = (codec.id(), codec.parameters());
     let codec = match (codec.scale_log2(), job.scale) {
-        (None, _) => codec.to_string(),
-        (Some(_), ScaleArg::Auto) => format!("{codec}, scale auto"),
-        (Some(_), ScaleArg::Log2(log2)) => format!("{codec}, scale 2^{log2}"),
+        (None, _) => id.to_string(),
+        (Some(_), ScaleArg::Auto) => format!("{id}, scale auto"),
+        (Some(_), ScaleArg::Log2(log2)) => format!("{id}, scale 2^{log2}"),
     };
+    let parameters = parameters.into_iter().map(|parameter| {
+        Agreement::new(format!("{id} parameter {}", parameter.name), parameter.value.to_string())
+    });
     let warmup = job.warmup.map_or_else(String::new, |steps| format!(", warm-up of {steps} steps"));
     let optimizer = format!("{}, weight decay {}{warmup}", name_of(job.optimizer_name), job.weight_decay);
-    vec![
+    let mut agreements = vec![
         Agreement::new("gradwire version", env!("CARGO_PKG_VERSION")),
         Agreement::new("task", name_of(job.task)),
         Agreement::new("model layout", blake3::Hash::from(task.layout().hash()).to_hex().as_str()),
@@ -222,5 +226,40 @@ fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
         // Each rank finds its part of the data by the others' sizes.
         Agreement::new("samples per rank and step", job.batch.to_string()),
         Agreement::new("seed", job.seed.to_string()),
-    ]
+    ];
+    agreements.extend(parameters);
+    agreements
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use clap::Parser;
+    use gradwire::codec::{Codec, CodecId};
+    use gradwire::sync::powersgd;
+    use gradwire::transport::quic::MAX_AGREEMENTS;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        training: TrainingArgs,
+    }
+
+    #[test]
+    fn what_is_agreed_on_fits_a_hello_for_every_codec_and_has_each_parameter_by_name() {
+        let job = Line::parse_from(["x"]).training.job(2).unwrap();
+        let task = job.load(2).unwrap();
+        let codecs = CodecId::ALL.map(|id| Scheme::Codec(Codec::new(id)));
+        for scheme in codecs.into_iter().chain([powersgd::Config::default().into()]) {
+            let agreements = agreements(&job, &scheme, task.as_ref());
+            assert!(agreements.len() <= MAX_AGREEMENTS, "{scheme}: {} of them", agreements.len());
+            for parameter in scheme.parameters() {
+                let name = format!("{} parameter {}", scheme.id(), parameter.name);
+                assert!(agreements.contains(&Agreement::new(name, parameter.value.to_string())), "{scheme}");
+            }
+        }
+    }
 }

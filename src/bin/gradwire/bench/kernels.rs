@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use gradwire::codec::{Codec, CodecId, Input};
+use gradwire::codec::{Codec, CodecId, Input, ParseCodecError};
 use gradwire::gpu::throughput::{self, RANKS, REPEATS, Rate};
 use gradwire::gpu::{AdapterChoice, AdapterInfo, DeviceType, Gpu, GpuError, adapters};
+use gradwire::sync::{Scheme, powersgd};
 use serde::Serialize;
 
 use super::cpu::{self, Values};
@@ -32,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COUNT", value_parser = size::parse)]
     elements: Option<usize>,
     /// Codec to measure, or one with parameters as in `loco:decay=0`; repeatable [default: every codec].
-    #[arg(long, value_name = CODEC)]
+    #[arg(long, value_name = CODEC, value_parser = parse_codec)]
     codec: Vec<Codec>,
     /// Element type of the gradient.
     #[arg(long, value_enum, default_value_t = InputName::F32)]
@@ -144,6 +145,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         crate::say::print(report)
     }
+}
+
+fn parse_codec(text: &str) -> Result<Codec, String> {
+    let scheme = Scheme::from(powersgd::Config::default()).id();
+    if text.split(':').next() == Some(scheme.name()) {
+        return Err(format!("{scheme} is a scheme of exchange without kernels"));
+    }
+    text.parse().map_err(|error: ParseCodecError| error.to_string())
 }
 
 /// The adapters to measure.

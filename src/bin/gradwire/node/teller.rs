@@ -121,16 +121,16 @@ impl Story {
         }
         let (score, value) = run.score.show();
         crate::say::print(format_args!(
-            "rank: {} of {}\nsteps: {}, {} in all, {} each\nloss: {:.4} in the first step, {:.4} in the last (batches of \
-             this rank)\nevaluation: loss {:.4}, {score} {value}\nsent: {} of gradients, {} by UDP\nparameters_blake3: {}",
+            "rank: {} of {}\nsteps: {}, {} in all, {} each\nloss: {} in the first step, {} in the last (batches of \
+             this rank)\nevaluation: loss {}, {score} {value}\nsent: {} of gradients, {} by UDP\nparameters_blake3: {}",
             self.rank,
             self.world_size,
             summary::grouped(self.steps),
             summary::seconds(run.seconds.total),
             summary::seconds(run.seconds.step_median),
-            run.loss.first,
-            run.loss.last,
-            run.loss.eval,
+            summary::loss(run.loss.first),
+            summary::loss(run.loss.last),
+            summary::loss(run.loss.eval),
             summary::bytes(run.bytes.gradient_packets),
             summary::bytes(run.bytes.udp),
             run.parameters_blake3

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use super::Report;
 use super::curve::{Curve, SIZES, chart, reach};
-use super::summary::{Total, gradient_ratio, grouped, more_or_fewer, seconds, total_ratio};
+use super::summary::{Total, gradient_ratio, grouped, loss, more_or_fewer, seconds, total_ratio};
 pub(crate) use markup::escape;
 use markup::{note, table};
 
@@ -121,9 +121,9 @@ fn losses(out: &mut String, report: &Report) {
         report.runs.iter().map(|run| {
             vec![
                 run.codec.label.clone(),
-                format!("{:.4}", run.loss.first),
-                format!("{:.4}", run.loss.last),
-                format!("{:.4}", run.loss.eval),
+                loss(run.loss.first),
+                loss(run.loss.last),
+                loss(run.loss.eval),
                 run.score.show().1,
             ]
         }),

@@ -15,8 +15,8 @@ pub(crate) fn table(report: &Report) -> String {
         name.clone_into(&mut rows[0][3]);
         rows.push([
             run.codec.label.clone(),
-            format!("{:.4}", run.loss.last),
-            format!("{:.4}", run.loss.eval),
+            loss(run.loss.last),
+            loss(run.loss.eval),
             score,
             bytes(run.bytes.gradient_packets),
             if run.bytes.udp == 0 { "none".to_owned() } else { bytes(run.bytes.udp) },
@@ -44,10 +44,10 @@ pub(crate) fn table(report: &Report) -> String {
             Total::Udp => "UDP",
             Total::Frames => "frames",
         };
-        let _ = writeln!(text, "gradient bytes: {} than {second}", times(gradients));
+        let _ = writeln!(text, "gradient bytes: {} {second}", times(gradients));
         let _ = writeln!(
             text,
-            "bytes in all ({total}): {} than {second}; parameters travel as f32 with either codec",
+            "bytes in all ({total}): {} {second}; parameters travel as f32 with either codec",
             times(all)
         );
     }
@@ -83,13 +83,23 @@ fn ratio(report: &Report, of: impl Fn(&Run) -> u64) -> Option<f64> {
 
 /// A ratio of at least 1, and in which direction it goes.
 pub(crate) fn more_or_fewer(ratio: f64) -> (String, &'static str) {
-    if ratio < 1.0 { (format!("{:.2}", 1.0 / ratio), "more") } else { (format!("{ratio:.2}"), "fewer") }
+    let (figure, word) = if ratio < 1.0 { (1.0 / ratio, "more") } else { (ratio, "fewer") };
+    let figure = format!("{figure:.2}");
+    let word = if figure == "1.00" { "as many" } else { word };
+    (figure, word)
 }
 
-/// `7.99 times fewer`.
+/// `7.99 times fewer than`, `as many as`: the name of what is compared with comes behind.
 pub(crate) fn times(ratio: f64) -> String {
-    let (figure, word) = more_or_fewer(ratio);
-    format!("{figure} times {word}")
+    match more_or_fewer(ratio) {
+        (_, "as many") => "as many as".to_owned(),
+        (figure, word) => format!("{figure} times {word} than"),
+    }
+}
+
+/// `2.3026`, `1.234e7`: a loss in nats, whose digits say nothing where there are many before the point.
+pub(crate) fn loss(nats: f64) -> String {
+    if nats.abs() < 1e5 { format!("{nats:.4}") } else { format!("{nats:.3e}") }
 }
 
 /// `1.23 MB`, in powers of ten.
@@ -131,9 +141,24 @@ mod tests {
     #[test]
     fn a_ratio_below_one_is_said_the_other_way_round() {
         assert_eq!(
-            [times(7.994), times(0.125), times(1.0)],
-            ["7.99 times fewer", "8.00 times more", "1.00 times fewer"]
+            [times(7.994), times(0.125), times(1.005_1), times(1.0), times(0.998)],
+            [
+                "7.99 times fewer than",
+                "8.00 times more than",
+                "1.01 times fewer than",
+                "as many as",
+                "as many as"
+            ]
         );
+    }
+
+    #[test]
+    fn a_loss_that_has_run_away_has_as_few_digits_as_any() {
+        assert_eq!(
+            [2.345_67, 99_999.0, 1e5, -123_456.0, 3.402_823e38].map(loss),
+            ["2.3457", "99999.0000", "1.000e5", "-1.235e5", "3.403e38"]
+        );
+        assert_eq!(loss(f64::NAN), "NaN");
     }
 
     #[test]

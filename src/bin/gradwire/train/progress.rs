@@ -6,6 +6,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use crate::event::Step;
 use crate::milestone;
+use crate::report::summary;
 use crate::say::note;
 
 /// How far one run is.
@@ -43,7 +44,7 @@ impl Progress {
             }
             return;
         }
-        self.bar.set_message(format!("loss {:.3}", step.loss));
+        self.bar.set_message(format!("loss {}", summary::loss(step.loss.into())));
         self.bar.set_position(step.step);
     }
 
