@@ -28,6 +28,7 @@
 mod bind;
 mod close;
 mod config;
+pub mod congestion;
 mod endpoint;
 mod error;
 mod greet;
