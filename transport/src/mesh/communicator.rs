@@ -144,6 +144,8 @@ impl Communicator {
         if self.closed {
             return Err(ExchangeError::Caller { reason: "a collective after close".to_owned() });
         }
+        let span = tracing::debug_span!("collective", step = operation.step, tag = operation.tag.0);
+        let _entered = span.enter();
         let result = self.ascend(operation).and_then(|()| {
             let exchange = begin(self.mesh.now(), self.world, &self.limits)?;
             self.drive(exchange)
