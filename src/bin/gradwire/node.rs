@@ -1,5 +1,6 @@
 //! `gradwire node`: one rank of a fleet.
 
+mod course;
 mod metrics;
 mod parent;
 mod place;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
+use course::Course;
 use metrics::Metrics;
 use place::Place;
 use teller::Teller;
@@ -69,6 +71,9 @@ pub(crate) struct Args {
     /// Folder for this rank's steps.jsonl and model.safetensors, made if missing [default: nothing is written].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Print a line every so many steps: loss, time per step, bytes, losses [default: ten lines in all].
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
     /// Serve Prometheus metrics over plain HTTP at this address, for whoever can reach it: progress, seconds by stage,
     /// bytes, and per peer bytes, losses and round-trip time [default: none].
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -179,7 +184,14 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     // Of the children of one parent, rank 0 evaluates for all; a user of a node wants to see it there.
     let evaluates = own == 0 || !args.report_to_parent;
     let mut tell = |event| teller.tell(event);
+    let mut course = Course::new(args.every, job.steps);
     let mut watch = |step: &Step, stats: &Stats| {
+        // A parent sees the course of all ranks.
+        if !args.report_to_parent
+            && let Some(line) = course.line(step, stats)
+        {
+            note!("rank {own}: {line}");
+        }
         if let Some(metrics) = &mut metrics {
             metrics.update(step, stats);
         }
