@@ -172,6 +172,12 @@ impl Synchronizer {
         self.communicator.world()
     }
 
+    /// What was carried so far, by peer.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.communicator.stats()
+    }
+
     /// Codec scale in use, as the power of two of codes per gradient unit; `None` for a codec without one, and as long as
     /// no rank has had a gradient other than zero.
     #[must_use]
@@ -198,7 +204,8 @@ impl Synchronizer {
         learning_rate: f32,
         parameters: &mut [f32],
     ) -> Result<StepReport, SyncError> {
-        let result = self.step_inner(gradient.into(), samples, learning_rate, parameters);
+        let span = tracing::debug_span!("step", rank = self.world().rank().0, step = self.next.get());
+        let result = span.in_scope(|| self.step_inner(gradient.into(), samples, learning_rate, parameters));
         if let Err(error) = &result
             && !matches!(error, SyncError::NonFinite { .. })
         {

@@ -22,6 +22,7 @@ pub mod memory;
 pub mod mesh;
 #[cfg(feature = "quic")]
 pub mod quic;
+pub mod sim;
 pub mod stats;
 pub mod world;
 

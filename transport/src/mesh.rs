@@ -19,6 +19,8 @@ pub enum Event {
     Frame(Rank, Frame),
     /// A peer is gone for good; said once per peer, after every frame that came from it.
     Lost(Rank, Loss),
+    /// [`Mesh::has_room`] said no for this peer, and would now say yes.
+    Room(Rank),
     /// Nothing came until the given instant.
     Timeout,
 }
@@ -29,6 +31,19 @@ pub enum Event {
 pub trait Mesh: Send {
     /// The membership that this mesh connects.
     fn world(&self) -> World;
+
+    /// The time by the clock that [`receive`](Self::receive) waits by. Default: the system's.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Whether a frame for `to` would be on its way soon, and not wait behind many others. After a no, an
+    /// [`Event::Room`] comes when there is room again, or an [`Event::Lost`]. Whoever makes frames as they are sent asks
+    /// first; [`send`](Self::send) takes a frame in any case. Default: always.
+    fn has_room(&mut self, to: Rank) -> bool {
+        let _ = to;
+        true
+    }
 
     /// Queues `frame` for `to` and returns at once; the payload is shared, not copied. A peer that can't be
     /// reached shows as [`Event::Lost`], not here.

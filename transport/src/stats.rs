@@ -1,6 +1,8 @@
 //! What a mesh has carried so far.
 
-/// Bytes and frames of one peer, or of all of them, since the mesh was made. Counters only grow.
+use std::time::Duration;
+
+/// Bytes and frames of one peer, or of all of them, since the mesh was made. What is counted only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerStats {
     /// Frames handed to the mesh for this peer.
@@ -16,6 +18,10 @@ pub struct PeerStats {
     pub udp_bytes_sent: u64,
     /// UDP payload bytes received at the socket; 0 on a mesh without sockets.
     pub udp_bytes_received: u64,
+    /// Bytes of the sent packets that were taken for lost, and so sent again; 0 on a mesh without sockets.
+    pub udp_bytes_lost: u64,
+    /// Smoothed round-trip time; zero on a mesh without sockets. Of all peers: the longest.
+    pub round_trip: Duration,
 }
 
 /// What a mesh has carried: one entry per rank, the own one zero.
@@ -36,6 +42,8 @@ impl Stats {
             frame_bytes_received: sum.frame_bytes_received + peer.frame_bytes_received,
             udp_bytes_sent: sum.udp_bytes_sent + peer.udp_bytes_sent,
             udp_bytes_received: sum.udp_bytes_received + peer.udp_bytes_received,
+            udp_bytes_lost: sum.udp_bytes_lost + peer.udp_bytes_lost,
+            round_trip: sum.round_trip.max(peer.round_trip),
         })
     }
 }

@@ -1,5 +1,7 @@
 //! `gradwire node`: one rank of a fleet.
 
+mod course;
+mod metrics;
 mod parent;
 mod place;
 mod teller;
@@ -10,14 +12,16 @@ use std::time::Duration;
 
 use gradwire::sync::Scheme;
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
-use gradwire::transport::{Communicator, Limits, Rank};
+use gradwire::transport::{Communicator, Limits, Rank, Stats};
 
 use crate::args::{BackendName, CODEC, Job, ScaleArg, TrainingArgs, name_of};
-use crate::event::{Event, Fault};
+use crate::event::{Event, Fault, Step};
 use crate::failure::Failure;
 use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
+use course::Course;
+use metrics::Metrics;
 use place::Place;
 use teller::Teller;
 
@@ -67,6 +71,13 @@ pub(crate) struct Args {
     /// Folder for this rank's steps.jsonl and model.safetensors, made if missing [default: nothing is written].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Print a line every so many steps: loss, time per step, bytes, losses [default: ten lines in all].
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
+    /// Serve Prometheus metrics over plain HTTP at this address, for whoever can reach it: progress, seconds by stage,
+    /// bytes, and per peer bytes, losses and round-trip time [default: none].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Print one JSON object on stdout and nothing else there: rank, world_size, and the fields of an entry of `runs`
     /// in train's report.json, with losses, bytes and seconds of this rank alone.
     #[arg(long)]
@@ -134,6 +145,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     }
     let mut task = job.load(world.size())?;
     let config = mesh_config(args, &job, &place, task.as_ref());
+    let mut metrics = args.metrics.map(|address| Metrics::serve(address, world.rank())).transpose()?;
     teller.begin(args, &job, world)?;
     let (settled, note) = backend::settle(args.backend, job.adapter.as_deref(), &[args.codec]);
     if let Some(note) = note {
@@ -172,8 +184,21 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     // Of the children of one parent, rank 0 evaluates for all; a user of a node wants to see it there.
     let evaluates = own == 0 || !args.report_to_parent;
     let mut tell = |event| teller.tell(event);
-    let parameters = rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut tell)
-        .map_err(Stop::Fault)?;
+    let mut course = Course::new(args.every, job.steps);
+    let mut watch = |step: &Step, stats: &Stats| {
+        // A parent sees the course of all ranks.
+        if !args.report_to_parent
+            && let Some(line) = course.line(step, stats)
+        {
+            note!("rank {own}: {line}");
+        }
+        if let Some(metrics) = &mut metrics {
+            metrics.update(step, stats);
+        }
+    };
+    let parameters =
+        rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut tell, &mut watch)
+            .map_err(Stop::Fault)?;
     let model = args.out.as_ref().map(|folder| folder.join("model.safetensors")).or(args.model.clone());
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, &path)?;

@@ -144,8 +144,10 @@ impl Communicator {
         if self.closed {
             return Err(ExchangeError::Caller { reason: "a collective after close".to_owned() });
         }
+        let span = tracing::debug_span!("collective", step = operation.step, tag = operation.tag.0);
+        let _entered = span.enter();
         let result = self.ascend(operation).and_then(|()| {
-            let exchange = begin(Instant::now(), self.world, &self.limits)?;
+            let exchange = begin(self.mesh.now(), self.world, &self.limits)?;
             self.drive(exchange)
         });
         if let Err(error) = &result {
@@ -171,7 +173,7 @@ impl Communicator {
     }
 
     fn drive(&mut self, mut exchange: Exchange) -> Result<Vec<Bytes>, ExchangeError> {
-        let now = Instant::now();
+        let now = self.mesh.now();
         for (rank, early) in self.world.ranks().zip(&mut self.early) {
             for frame in early.take() {
                 exchange.handle_frame(now, rank, frame)?;
@@ -189,7 +191,7 @@ impl Communicator {
                 return Ok(messages);
             }
             // Some, because a message is missing.
-            let until = exchange.poll_timeout().unwrap_or_else(Instant::now);
+            let until = exchange.poll_timeout().unwrap_or_else(|| self.mesh.now());
             match self.mesh.receive(until) {
                 Event::Frame(from, frame) => self.sort(&mut exchange, from, frame)?,
                 Event::Lost(from, loss) => {
@@ -201,7 +203,8 @@ impl Communicator {
                 // Only when nothing waits in the mesh: a rank that was itself stopped for longer than the deadline
                 // finds what came meanwhile, and must not blame its senders. What does wait is bounded, so one
                 // peer can't hide another for long.
-                Event::Timeout => exchange.handle_timeout(Instant::now())?,
+                Event::Timeout => exchange.handle_timeout(self.mesh.now())?,
+                Event::Room(_) => {}
             }
         }
     }
@@ -210,7 +213,7 @@ impl Communicator {
     fn sort(&mut self, exchange: &mut Exchange, from: Rank, frame: Frame) -> Result<(), ExchangeError> {
         let ours = exchange.operation();
         if frame.header.operation <= ours {
-            return exchange.handle_frame(Instant::now(), from, frame);
+            return exchange.handle_frame(self.mesh.now(), from, frame);
         }
         collective::check(&self.world, from, &frame)
             .and_then(|()| self.early[from.index()].keep(ours, frame, &self.limits))

@@ -141,8 +141,13 @@ impl Mesh for QuicMesh {
         let peer = |link: &Option<Link>| {
             link.as_ref().map_or_else(PeerStats::default, |link| {
                 let udp = link.connection.stats();
-                let (sent, received) = (udp.udp_tx.bytes, udp.udp_rx.bytes);
-                PeerStats { udp_bytes_sent: sent, udp_bytes_received: received, ..link.stats }
+                PeerStats {
+                    udp_bytes_sent: udp.udp_tx.bytes,
+                    udp_bytes_received: udp.udp_rx.bytes,
+                    udp_bytes_lost: udp.path.lost_bytes,
+                    round_trip: udp.path.rtt,
+                    ..link.stats
+                }
             })
         };
         Stats { peers: self.links.iter().map(peer).collect() }

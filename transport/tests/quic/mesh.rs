@@ -38,7 +38,7 @@ fn every_frame_reaches_its_rank_whole_and_once_and_closing_loses_none() {
                     assert_eq!(loss, Loss::Closed);
                     lost += 1;
                 }
-                Event::Timeout => unreachable!(),
+                Event::Room(_) | Event::Timeout => unreachable!(),
             }
         }
         for rank in mesh.world().peers() {

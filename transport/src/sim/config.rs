@@ -1,0 +1,286 @@
+//! What a link is like, and how that is written: `1Gbit,80ms,0.1%`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Every node's line, and what lies between two of them.
+///
+/// Written `RATE,RTT,LOSS` and any of `queue=BYTES`, `jitter=TIME`, `burst=PACKETS`, `reorder=SHARE`, `duplicate=SHARE`:
+/// `1Gbit,80ms,0.1%`, `100Mbit,80ms,1%,burst=8,queue=250kB`. Units are bit, kbit, Mbit, Gbit (powers of 1000, per second),
+/// us, ms, s, and B, kB, MB (powers of 1000); a loss is in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkConfig {
+    /// Bits per second of every node's line, each way, 1 kbit/s to 1 Tbit/s; `None` for no limit. Bytes are those of IP
+    /// packets, headers included.
+    pub rate: Option<u64>,
+    /// Bytes that wait for a line at most; more are dropped. Text without `queue=` means one bandwidth-delay product, and
+    /// 16 KiB at least.
+    pub queue: u64,
+    /// Between two nodes.
+    pub wire: WireConfig,
+}
+
+/// What happens to packets between two nodes, one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WireConfig {
+    /// One-way delay: half of the round-trip time. At most 60 s.
+    pub delay: Duration,
+    /// Each packet takes up to this much longer, uniformly, and never overtakes the one before. At most 60 s.
+    pub jitter: Duration,
+    /// Share of packets that are lost, 0 to 1.
+    pub loss: f64,
+    /// Mean number of packets lost in a row, at least 1; `None` for losses that do not depend on each other.
+    /// Gilbert's model: a good state that loses nothing, a bad one that loses all.
+    pub burst: Option<f64>,
+    /// Share of packets that are held back long enough for later ones to overtake them, 0 to 1.
+    pub reorder: f64,
+    /// Share of packets that arrive twice, 0 to 1.
+    pub duplicate: f64,
+}
+
+/// A text that is no link, or a link that can't be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("link {text:?}: {reason}")]
+pub struct LinkError {
+    /// What was given.
+    pub text: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+const LONGEST: Duration = Duration::from_secs(60);
+const SMALLEST_QUEUE: u64 = 16 << 10;
+
+impl WireConfig {
+    /// Nothing but a delay.
+    #[must_use]
+    pub fn new(delay: Duration) -> Self {
+        Self { delay, ..Self::default() }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        for (name, time) in [("delay", self.delay), ("jitter", self.jitter)] {
+            if time > LONGEST {
+                return Err(format!("{name} {time:?} is above {LONGEST:?}"));
+            }
+        }
+        for (name, share) in [("loss", self.loss), ("reorder", self.reorder), ("duplicate", self.duplicate)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!("{name} {}% is not in 0% to 100%", share * 100.0));
+            }
+        }
+        match self.burst {
+            Some(burst) if !(1.0..=1e6).contains(&burst) => {
+                Err(format!("burst {burst} is not in 1 to 1000000"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl LinkConfig {
+    /// A line of `rate` bits per second and a queue of one bandwidth-delay product over `wire`.
+    #[must_use]
+    pub fn new(rate: u64, wire: WireConfig) -> Self {
+        let product = u128::from(rate / 8) * (2 * wire.delay).as_nanos() / 1_000_000_000;
+        let queue = u64::try_from(product).unwrap_or(u64::MAX).max(SMALLEST_QUEUE);
+        Self { rate: Some(rate), queue, wire }
+    }
+
+    /// Round-trip time of a packet that never waits.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        2 * self.wire.delay
+    }
+
+    /// Checks ranges.
+    ///
+    /// # Errors
+    ///
+    /// [`LinkError`] with the value and its range.
+    pub fn validate(&self) -> Result<(), LinkError> {
+        let rate = match self.rate {
+            Some(rate) if !(1000..=1_000_000_000_000).contains(&rate) => {
+                Err(format!("rate {rate} bit/s is not in 1 kbit/s to 1 Tbit/s"))
+            }
+            _ => Ok(()),
+        };
+        rate.and_then(|()| self.wire.validate())
+            .map_err(|reason| LinkError { text: self.to_string(), reason })
+    }
+}
+
+impl FromStr for LinkConfig {
+    type Err = LinkError;
+
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        let link = parse(text).map_err(|reason| LinkError { text: text.to_owned(), reason })?;
+        link.validate().map_err(|error| LinkError { text: text.to_owned(), ..error })?;
+        Ok(link)
+    }
+}
+
+fn parse(text: &str) -> Result<LinkConfig, String> {
+    let mut parts = text.split(',');
+    let mut next =
+        |what| parts.next().filter(|part| !part.is_empty()).ok_or(format!("no {what}: RATE,RTT,LOSS"));
+    let rate = number(next("rate")?, &RATES)?;
+    let round_trip = time(next("round-trip time")?)?;
+    let loss = number(next("loss")?, &SHARES)?;
+    let mut wire = WireConfig { loss, ..WireConfig::new(round_trip / 2) };
+    let mut queue = None;
+    for part in parts {
+        let (name, value) = part.split_once('=').ok_or(format!("{part:?} is not name=value"))?;
+        match name {
+            "queue" => queue = Some(whole(number(value, &SIZES)?)),
+            "jitter" => wire.jitter = time(value)?,
+            "burst" => wire.burst = Some(number(value, &[("", 1.0)])?),
+            "reorder" => wire.reorder = number(value, &SHARES)?,
+            "duplicate" => wire.duplicate = number(value, &SHARES)?,
+            _ => return Err(format!("{name:?} is none of queue, jitter, burst, reorder, duplicate")),
+        }
+    }
+    let link = LinkConfig::new(whole(rate), wire);
+    Ok(LinkConfig { queue: queue.unwrap_or(link.queue), ..link })
+}
+
+type Units = [(&'static str, f64)];
+
+const RATES: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
+const SIZES: [(&str, f64); 4] = [("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9)];
+const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+const SHARES: [(&str, f64); 1] = [("%", 0.01)];
+
+/// A number that is finite and not negative, times its unit.
+fn number(text: &str, units: &Units) -> Result<f64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let known: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
+    let factor = units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
+    let factor =
+        factor.ok_or_else(|| format!("unit {unit:?} of {text:?} is none of {}", known.join(", ")))?;
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
+    Ok(number * factor)
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(number(text, &TIMES)?).map_err(|_| format!("{text:?} is too long"))
+}
+
+/// The nearest whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a float becomes the nearest u64, which is what is wanted"
+)]
+fn whole(number: f64) -> u64 {
+    number.round() as u64
+}
+
+/// The text form, in the largest units in which no digit is lost.
+impl fmt::Display for LinkConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rate, queue, wire } = self;
+        match rate {
+            Some(rate) => {
+                scaled(f, *rate, &[("Gbit", 1_000_000_000), ("Mbit", 1_000_000), ("kbit", 1000), ("bit", 1)])?
+            }
+            None => f.write_str("unlimited")?,
+        }
+        write!(f, ",{},{}%", Time(self.round_trip()), Percent(wire.loss))?;
+        if rate.is_none_or(|rate| Self::new(rate, *wire).queue != *queue) {
+            f.write_str(",queue=")?;
+            scaled(f, *queue, &[("MB", 1_000_000), ("kB", 1000), ("B", 1)])?;
+        }
+        if !wire.jitter.is_zero() {
+            write!(f, ",jitter={}", Time(wire.jitter))?;
+        }
+        if let Some(burst) = wire.burst {
+            write!(f, ",burst={burst}")?;
+        }
+        for (name, share) in [("reorder", wire.reorder), ("duplicate", wire.duplicate)] {
+            if share != 0.0 {
+                write!(f, ",{name}={}%", Percent(share))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let unit = units.iter().find(|(_, size)| value.is_multiple_of(*size) && value > 0);
+    let (name, size) = unit.copied().unwrap_or(("", 1));
+    write!(f, "{}{name}", value / size)
+}
+
+struct Time(Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        match micros {
+            0 => f.write_str("0ms"),
+            _ if micros.is_multiple_of(1_000_000) => write!(f, "{}s", micros / 1_000_000),
+            _ if micros.is_multiple_of(1000) => write!(f, "{}ms", micros / 1000),
+            _ => write!(f, "{micros}us"),
+        }
+    }
+}
+
+/// A share in percent, without the digits that multiplying by 100 makes up.
+struct Percent(f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:.6}", self.0 * 100.0);
+        f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_link_is_written_as_it_is_read() {
+        for text in [
+            "1Gbit,80ms,0.1%",
+            "100Mbit,150ms,1%",
+            "1500kbit,0ms,0%",
+            "200Mbit,60ms,0.1%,queue=250kB,jitter=5ms,burst=8,reorder=1%,duplicate=0.01%",
+            "10Gbit,500us,100%",
+        ] {
+            let link: LinkConfig = text.parse().unwrap();
+            assert_eq!(link.to_string(), text, "{link:?}");
+        }
+        let link: LinkConfig = "1Gbit,80ms,0.1%".parse().unwrap();
+        assert_eq!((link.rate, link.queue), (Some(1_000_000_000), 10_000_000), "one bandwidth-delay product");
+        assert_eq!((link.wire.delay, link.wire.loss), (Duration::from_millis(40), 0.001), "{link:?}");
+        let fraction: LinkConfig = "2.5Gbit,0.5ms,0%".parse().unwrap();
+        assert_eq!(fraction.to_string(), "2500Mbit,500us,0%");
+        assert_eq!(fraction.queue, 156_250, "{fraction:?}");
+    }
+
+    #[test]
+    fn what_is_no_link_is_refused_with_its_reason() {
+        for (text, reason) in [
+            ("", "no rate: RATE,RTT,LOSS"),
+            ("1Gbit,80ms", "no loss: RATE,RTT,LOSS"),
+            ("1Gb,80ms,0%", "unit \"Gb\" of \"1Gb\" is none of bit, kbit, Mbit, Gbit"),
+            ("-1Gbit,80ms,0%", "unit \"-1Gbit\" of \"-1Gbit\" is none of bit, kbit, Mbit, Gbit"),
+            ("Gbit,80ms,0%", "\"Gbit\" does not begin with a number"),
+            ("1Gbit,80ms,0.1", "unit \"\" of \"0.1\" is none of %"),
+            ("1Gbit,80ms,101%", "loss 101% is not in 0% to 100%"),
+            ("1bit,80ms,0%", "rate 1 bit/s is not in 1 kbit/s to 1 Tbit/s"),
+            ("1Gbit,300s,0%", "delay 150s is above 60s"),
+            ("1Gbit,80ms,1%,burst=0.5", "burst 0.5 is not in 1 to 1000000"),
+            ("1Gbit,80ms,1%,loss", "\"loss\" is not name=value"),
+            ("1Gbit,80ms,1%,speed=1", "\"speed\" is none of queue, jitter, burst, reorder, duplicate"),
+        ] {
+            let error = text.parse::<LinkConfig>().unwrap_err();
+            assert_eq!((error.text.as_str(), error.reason.as_str()), (text, reason));
+        }
+    }
+}
