@@ -24,7 +24,7 @@ fn main() -> Result<(), Failure> {
         let world = World::new(rank, ranks, 0)?;
         let mut config = Config::new(authority.issue(rank, ranks)?, world, Rendezvous::Address(rendezvous));
         config.bind = Some(([127, 0, 0, 1], 0).into());
-        config.tuning.mtu = mtu;
+        config.tuning.mtu = Some(mtu);
         Ok(config)
     };
     let first = QuicMesh::bind(config(0, String::new())?)?;

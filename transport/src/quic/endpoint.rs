@@ -40,7 +40,9 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn bind(config: &Config) -> Result<Self, JoinError> {
         let tls = tls::configure(&config.identity)?;
-        let transport = Arc::new(transport(config)?);
+        let socket = bind(config, |address| socket(address, &config.tuning))?;
+        let mtu = config.tuning.mtu(socket.local_addr().map_err(JoinError::Thread)?.ip());
+        let transport = Arc::new(transport(config, mtu)?);
         let mut server = ServerConfig::with_crypto(tls.server);
         server.transport_config(transport.clone()).max_incoming(MAX_INCOMING);
         // A hello and its handshake are 4 KiB; the default of 10 MiB is for 0-RTT, which is off.
@@ -48,13 +50,12 @@ impl Driver {
         let mut client = ClientConfig::new(tls.client);
         client.transport_config(transport);
         let mut common = reset::endpoint_config(&config.identity);
-        common.max_udp_payload_size(config.tuning.mtu.max(1472)).map_err(|_| JoinError::Option {
+        common.max_udp_payload_size(mtu.max(1472)).map_err(|_| JoinError::Option {
             option: "mtu",
-            value: config.tuning.mtu.to_string(),
+            value: mtu.to_string(),
             range: "1200 to 6500 bytes",
         })?;
 
-        let socket = bind(config, |address| socket(address, &config.tuning))?;
         let runtime = Builder::new_current_thread().enable_all().build().map_err(JoinError::Thread)?;
         let handle = runtime.handle().clone();
         let mut endpoint = {
@@ -104,9 +105,9 @@ impl Drop for Driver {
     }
 }
 
-fn transport(config: &Config) -> Result<TransportConfig, JoinError> {
-    let Config { silence, tuning, .. } = config;
-    let window = tuning.window();
+fn transport(config: &Config, mtu: u16) -> Result<TransportConfig, JoinError> {
+    let Config { silence, tuning, world, .. } = config;
+    let window = tuning.window(world);
     let mut transport = TransportConfig::default();
     let idle = IdleTimeout::try_from(*silence).map_err(|_| JoinError::Option {
         option: "silence",
@@ -114,12 +115,12 @@ fn transport(config: &Config) -> Result<TransportConfig, JoinError> {
         range: "0.1 s to 1 h",
     })?;
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(tuning.mtu);
+    discovery.upper_bound(mtu);
     transport
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(*silence / 5))
         .max_concurrent_bidi_streams(1u32.into())
-        .max_concurrent_uni_streams(u32::from(tuning.streams).into())
+        .max_concurrent_uni_streams(tuning.streams_of_one(world).into())
         .stream_receive_window(STREAM_WINDOW.into())
         .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
         .send_window(window)
