@@ -1,7 +1,7 @@
 //! What a node needs to know to join.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,6 @@ use crate::world::{Rank, World};
 /// The largest UDP payload that [`Tuning::mtu`] may allow, 6500 bytes and not 8952: ten segments of 8952 exceed
 /// 64 KiB, segmentation offload answers EMSGSIZE, and the connection hangs without an error.
 pub const MAX_MTU: u16 = 6500;
-
-/// What Ethernet carries everywhere, less the headers of IPv6 and UDP.
-pub(super) const WAN_MTU: u16 = 1452;
 
 /// Unconsumed frames cost this much on top of their bytes, so that empty frames are bounded too.
 pub(super) const FRAME_COST: usize = HEADER_BYTES + 512;
@@ -86,7 +83,7 @@ pub struct Config {
 }
 
 /// Windows and limits of a mesh. The defaults carry 1 Gb/s over 200 ms to all peers together, and bound what they can make
-/// this node store to about 64 MiB in a world of up to 7 ranks, and to 7 MiB per peer in larger ones.
+/// this node store to about 42 MiB in a world of up to 7 ranks, and to 7 MiB per peer in larger ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Frames under way at a time, each on a stream of its own; 4 to 1024. Each peer has an equal share, but at least 4.
@@ -99,14 +96,13 @@ pub struct Tuning {
     /// MiB packets were lost even on loopback. Default: 8 MiB.
     pub socket_buffer: usize,
     /// The largest UDP payload that path discovery tries, 1200 to [`MAX_MTU`] bytes. 6500 halves the CPU time
-    /// per byte where jumbo frames carry it. Default: `None`, 6500 for a node that listens on a loopback address, where all
-    /// peers are on loopback too, else 1452.
-    pub mtu: Option<u16>,
+    /// per byte where jumbo frames (or loopback) carry it. Default: 1452.
+    pub mtu: u16,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { streams: 24, unconsumed: 12 << 20, socket_buffer: 8 << 20, mtu: None }
+        Self { streams: 24, unconsumed: 12 << 20, socket_buffer: 8 << 20, mtu: 1452 }
     }
 }
 
@@ -129,11 +125,6 @@ impl Tuning {
     /// hellos and tables, which would otherwise wait behind the frames for credit.
     pub(super) fn window(&self, world: &World) -> u64 {
         u64::from(self.streams_of_one(world)) * (HEADER_BYTES + MAX_PAYLOAD) as u64 + (1 << 20)
-    }
-
-    /// [`Self::mtu`] of a node that listens on `local`.
-    pub(super) fn mtu(&self, local: IpAddr) -> u16 {
-        self.mtu.unwrap_or(if local.is_loopback() { MAX_MTU } else { WAN_MTU })
     }
 }
 
@@ -183,7 +174,6 @@ impl Config {
         check("streams", (4..=1024).contains(&streams), streams.to_string(), "4 to 1024")?;
         let inside = (2 << 20..=1 << 30).contains(&unconsumed);
         check("unconsumed", inside, unconsumed.to_string(), "2 MiB to 1 GiB")?;
-        let mtu = mtu.unwrap_or(WAN_MTU);
         check("mtu", (1200..=MAX_MTU).contains(&mtu), mtu.to_string(), "1200 to 6500 bytes")
     }
 }

@@ -40,9 +40,7 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn bind(config: &Config) -> Result<Self, JoinError> {
         let tls = tls::configure(&config.identity)?;
-        let socket = bind(config, |address| socket(address, &config.tuning))?;
-        let mtu = config.tuning.mtu(socket.local_addr().map_err(JoinError::Thread)?.ip());
-        let transport = Arc::new(transport(config, mtu)?);
+        let transport = Arc::new(transport(config)?);
         let mut server = ServerConfig::with_crypto(tls.server);
         server.transport_config(transport.clone()).max_incoming(MAX_INCOMING);
         // A hello and its handshake are 4 KiB; the default of 10 MiB is for 0-RTT, which is off.
@@ -50,12 +48,13 @@ impl Driver {
         let mut client = ClientConfig::new(tls.client);
         client.transport_config(transport);
         let mut common = reset::endpoint_config(&config.identity);
-        common.max_udp_payload_size(mtu.max(1472)).map_err(|_| JoinError::Option {
+        common.max_udp_payload_size(config.tuning.mtu.max(1472)).map_err(|_| JoinError::Option {
             option: "mtu",
-            value: mtu.to_string(),
+            value: config.tuning.mtu.to_string(),
             range: "1200 to 6500 bytes",
         })?;
 
+        let socket = bind(config, |address| socket(address, &config.tuning))?;
         let runtime = Builder::new_current_thread().enable_all().build().map_err(JoinError::Thread)?;
         let handle = runtime.handle().clone();
         let mut endpoint = {
@@ -105,7 +104,7 @@ impl Drop for Driver {
     }
 }
 
-fn transport(config: &Config, mtu: u16) -> Result<TransportConfig, JoinError> {
+fn transport(config: &Config) -> Result<TransportConfig, JoinError> {
     let Config { silence, tuning, world, .. } = config;
     let window = tuning.window(world);
     let mut transport = TransportConfig::default();
@@ -115,7 +114,7 @@ fn transport(config: &Config, mtu: u16) -> Result<TransportConfig, JoinError> {
         range: "0.1 s to 1 h",
     })?;
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(mtu);
+    discovery.upper_bound(tuning.mtu);
     transport
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(*silence / 5))
