@@ -38,6 +38,7 @@ pub mod powersgd;
 mod report;
 mod restore;
 pub mod scale;
+mod scaling;
 pub mod scheme;
 pub mod settings;
 
