@@ -101,8 +101,12 @@ pub enum ConfigError {
     },
 }
 
-/// Whether the caller can have these sites in a world of `size`.
-pub(super) fn check(config: &Config, size: u32) -> Result<(), SyncError> {
+/// Whether a caller can have the sites of `config` in a world of `size` ranks.
+///
+/// # Errors
+///
+/// [`ConfigError`], and an inner codec with parameters out of range. What is no hierarchy is only counted.
+pub fn check(config: &Config, size: u32) -> Result<(), SyncError> {
     let given = config.sites.len();
     if given != 0 && given != size as usize {
         return Err(ConfigError::Ranks { given, size }.into());

@@ -50,10 +50,11 @@ pub(crate) struct Args {
     /// Where rank 0 can be reached [default: what the launcher says].
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peers")]
     rendezvous: Option<String>,
-    /// TOML file with every rank's address, three lines for each rank:
+    /// TOML file with every rank's address, and its site if there are several; three or four lines for each rank:
     ///   [[peer]]
     ///   rank = 0
     ///   address = "node-a.example:7000"
+    ///   site = "paris"
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     peers: Option<PathBuf>,
     /// UDP address to listen on; port 0 lets the system choose [default: all addresses of the
@@ -127,7 +128,8 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         parent::end_with_it()?;
     }
     let world = place.world;
-    let job = args.training.job(world.size())?;
+    let job = args.training.job(world.size(), place.sites())?;
+    job.sites.check(&[args.codec], world.size())?;
     if !args.report_to_parent {
         // A child of `train` has its parent's options also where its own run has no use for one.
         args.training.check_scale(&[args.codec])?;
@@ -220,6 +222,7 @@ fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
         Agreement::new("model layout", blake3::Hash::from(task.layout().hash()).to_hex().as_str()),
         Agreement::new("data", task.data()),
         Agreement::new("codec", codec),
+        Agreement::new("sites", job.sites.to_text()),
         Agreement::new("optimizer", optimizer),
         Agreement::new("peak learning rate", job.learning_rate.to_string()),
         Agreement::new("number of steps", job.steps.to_string()),
