@@ -19,7 +19,7 @@ use gradwire::sync::{Config, NonFinite, Scale, Synchronizer, powersgd};
 use gradwire::transport::Rank;
 use half::{bf16, f16};
 use random::Random;
-use recorded::{Sent, recorded};
+use recorded::{Change, Sent, recorded};
 
 const SEED: u64 = 0x7369_7465_7300;
 const RATE: f32 = 0.125;
@@ -387,16 +387,20 @@ fn between_sites_go_the_bytes_that_the_documentation_says() {
     let (site_means, exchange, parameters, relay) = (0, 2, 8, 11);
     for codec in [codec("loco"), codec("f32")] {
         for sites in [[0, 0, 0, 1, 2, 2], [0, 1, 0, 1, 0, 1], [0, 1, 2, 3, 4, 5]] {
-            let (reports, record) = recorded(6, |rank, communicator| {
-                let config = Config { sites: sites.to_vec(), ..Run::new(SHAPES[4], n, codec).config };
-                let mut parameters = initial(n);
-                let mut synchronizer = Synchronizer::new(communicator, config, &parameters).unwrap();
-                let steps = (1..=steps).map(|step| {
-                    let gradient = gradient(rank as usize, step, n);
-                    synchronizer.step(&gradient, 1, RATE, &mut parameters).unwrap()
-                });
-                steps.collect::<Vec<_>>()
-            });
+            let (reports, record) = recorded(
+                6,
+                |_, _| {},
+                |rank, communicator| {
+                    let config = Config { sites: sites.to_vec(), ..Run::new(SHAPES[4], n, codec).config };
+                    let mut parameters = initial(n);
+                    let mut synchronizer = Synchronizer::new(communicator, config, &parameters).unwrap();
+                    let steps = (1..=steps).map(|step| {
+                        let gradient = gradient(rank as usize, step, n);
+                        synchronizer.step(&gradient, 1, RATE, &mut parameters).unwrap()
+                    });
+                    steps.collect::<Vec<_>>()
+                },
+            );
             let case = format!("{codec}, {sites:?}");
             let flat = sites[5] == 5;
             let (rounds, tags) = if flat {
@@ -434,6 +438,39 @@ fn between_sites_go_the_bytes_that_the_documentation_says() {
             let wan: u64 = reports().map(|it| it.wan_packet_bytes).sum();
             assert_eq!(wan, if flat { 0 } else { across }, "{case}");
         }
+    }
+}
+
+#[test]
+fn a_packet_that_no_encoder_sends_is_told_with_the_rank_that_sent_it() {
+    // The exponent of the first block in a packet from rank 4: of the inner codec, then of the run's to rank 2, whose shard
+    // begins in the slice of rank 3, so that it is the second piece of the second site's packet.
+    let inner: Change = |sent, payload| {
+        if (sent.from, sent.to, sent.step, sent.tag) == (4, 3, 1, 0) {
+            payload[32] = 0xFF;
+        }
+    };
+    let outer: Change = |sent, payload| {
+        if (sent.from, sent.to, sent.step, sent.tag) == (4, 2, 1, 2) {
+            payload[32] = 0xFF;
+        }
+    };
+    let fp8: Codec = "fp8".parse().unwrap();
+    let unit = fp8.unit().elements;
+    for (change, said) in [
+        (inner, "packet 4, unit 0: the exponent of a block is 255, must be "),
+        (outer, "packet 4, unit 1: the exponent of a block is 255, must be "),
+    ] {
+        let (errors, _) = recorded(5, change, |rank, communicator| {
+            // Ten units: shards of two, slices of the second site of five.
+            let mut run = Run::new(&[0, 0, 0, 1, 1], 10 * unit, fp8);
+            run.config.inner = fp8;
+            let mut parameters = initial(run.n);
+            let mut synchronizer = Synchronizer::new(communicator, run.config, &parameters).unwrap();
+            let gradient = gradient(rank as usize, 1, run.n);
+            synchronizer.step(&gradient, 1, RATE, &mut parameters).unwrap_err().to_string()
+        });
+        assert!(errors.iter().all(|error| error.contains(said)), "{errors:?}");
     }
 }
 

@@ -18,8 +18,12 @@ pub(crate) struct Sent {
     pub(crate) payload: u64,
 }
 
+/// What becomes of a frame's payload on its way.
+pub(crate) type Change = fn(&Sent, &mut Vec<u8>);
+
 struct Recording<M> {
     mesh: M,
+    change: Change,
     record: Arc<Mutex<Vec<Sent>>>,
 }
 
@@ -28,15 +32,19 @@ impl<M: Mesh> Mesh for Recording<M> {
         self.mesh.world()
     }
 
-    fn send(&mut self, to: Rank, frame: Frame) {
+    fn send(&mut self, to: Rank, mut frame: Frame) {
         let operation = frame.header.operation;
-        self.record.lock().unwrap().push(Sent {
+        let sent = Sent {
             from: self.world().rank().index(),
             to: to.index(),
             step: operation.step,
             tag: operation.tag.0,
             payload: frame.payload.len() as u64,
-        });
+        };
+        let mut payload = frame.payload.to_vec();
+        (self.change)(&sent, &mut payload);
+        frame.payload = payload.into();
+        self.record.lock().unwrap().push(sent);
         self.mesh.send(to, frame);
     }
 
@@ -53,9 +61,10 @@ impl<M: Mesh> Mesh for Recording<M> {
     }
 }
 
-/// As [`fleet`](super::fleet::fleet), with all frames that were sent.
+/// As [`fleet`](super::fleet::fleet), with all frames that were sent, each of them as `change` leaves it.
 pub(crate) fn recorded<T: Send>(
     world_size: u32,
+    change: Change,
     rank: impl Fn(u32, Communicator) -> T + Sync,
 ) -> (Vec<T>, Vec<Sent>) {
     let record = Arc::new(Mutex::new(Vec::new()));
@@ -64,7 +73,7 @@ pub(crate) fn recorded<T: Send>(
         let threads: Vec<_> = (0..)
             .zip(memory::mesh(world_size, 0))
             .map(|(r, mesh)| {
-                let mesh = Recording { mesh, record: Arc::clone(&record) };
+                let mesh = Recording { mesh, change, record: Arc::clone(&record) };
                 scope.spawn(move || rank(r, Communicator::new(Box::new(mesh), Limits::default())))
             })
             .collect();

@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_agreed_on_fits_a_hello_for_every_codec_and_has_each_parameter_by_name() {
-        let job = Line::parse_from(["x"]).training.job(2).unwrap();
+        let job = Line::parse_from(["x"]).training.job(2, &[]).unwrap();
         let task = job.load(2).unwrap();
         let codecs = CodecId::ALL.map(|id| Scheme::Codec(Codec::new(id)));
         for scheme in codecs.into_iter().chain([powersgd::Config::default().into()]) {

@@ -8,6 +8,8 @@ use gradwire_transport::{Operation, Rank};
 use super::Sites;
 use super::within::Within;
 use crate::codec::{AverageError, Codec, Gradient, Stats, Step};
+#[cfg(feature = "gpu")]
+use crate::gpu::GpuError;
 use crate::shard::ShardLayout;
 use crate::sync::engine::{Engine, Sizes};
 use crate::sync::exchange::Turn;
@@ -145,7 +147,16 @@ impl Hierarchy {
     /// `weights` are of ranks.
     fn average(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
         let weights = self.sites.sums(weights);
-        self.engine.average(self.scaling.codec(), &self.received, &weights, mean)
+        let result = self.engine.average(self.scaling.codec(), &self.received, &weights, mean);
+        result.map_err(|error| name_rank(error, |site, unit| self.encoder(site, unit)))
+    }
+
+    /// Which rank of `site` encoded this unit of the own shard.
+    fn encoder(&self, site: usize, unit: usize) -> usize {
+        let members = &self.sites.all()[site];
+        let element = self.layout.range(self.own).start + unit * self.scaling.codec().unit().elements;
+        let of = |rank: &&usize| self.slice(**rank).contains(&element);
+        members.iter().find(of).copied().unwrap_or(members[0])
     }
 
     /// What `rank` encodes, in elements of the gradient.
@@ -208,6 +219,23 @@ pub(super) fn header(step: Step, rank: usize, packet: &Bytes, form: Form) -> Res
 pub(super) fn bytes_to_others(sites: &Sites, outgoing: &[Bytes], own: usize) -> u64 {
     let others = outgoing.iter().enumerate().filter(|(rank, _)| sites.of(*rank) != sites.of(own));
     others.map(|(_, message)| message.len() as u64).sum()
+}
+
+/// `error` with the rank that a malformed packet is from, in place of its index among those that were averaged. `rank`
+/// says it of index and unit.
+pub(super) fn name_rank(error: SyncError, rank: impl Fn(usize, usize) -> usize) -> SyncError {
+    let error = match error {
+        SyncError::Average(error) => error,
+        #[cfg(feature = "gpu")]
+        SyncError::Gpu(GpuError::Average(error)) => error,
+        other => return other,
+    };
+    SyncError::Average(match error {
+        AverageError::Malformed { index, unit, what, found, expected } => {
+            AverageError::Malformed { index: rank(index, unit), unit, what, found, expected }
+        }
+        other => other,
+    })
 }
 
 fn least_common_multiple(a: usize, b: usize) -> usize {

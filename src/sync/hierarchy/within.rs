@@ -4,7 +4,7 @@ use bytes::Bytes;
 use gradwire_transport::Operation;
 
 use super::Sites;
-use super::exchange::header;
+use super::exchange::{header, name_rank};
 use crate::codec::{AverageError, Codec, Gradient, Stats};
 use crate::shard::ShardLayout;
 use crate::sync::engine::Engine;
@@ -88,7 +88,8 @@ impl Within {
         let headers: Vec<Header> = headers.collect::<Result<_, _>>()?;
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
         if AverageError::check_weights(&weights).is_ok() {
-            engine.average(&self.codec, &packets, &weights, &mut self.mean)?;
+            let result = engine.average(&self.codec, &packets, &weights, &mut self.mean);
+            result.map_err(|error| name_rank(error, |index, _| self.members[index]))?;
         } else {
             self.mean.fill(0.0);
         }
