@@ -206,11 +206,13 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
     // A codec without a scale does not look at the option, so ranks may differ in it.
     let (id, parameters) = (codec.id(), codec.parameters());
-    let codec = match (codec.scale_log2(), job.scale) {
+    let mut codec = match (codec.scale_log2(), job.scale) {
         (None, _) => id.to_string(),
         (Some(_), ScaleArg::Auto) => format!("{id}, scale auto"),
         (Some(_), ScaleArg::Log2(log2)) => format!("{id}, scale 2^{log2}"),
     };
+    // Not apart: a hello has room for few.
+    codec.extend(job.sites.to_text().map(|sites| format!(", in sites {sites}")));
     let parameters = parameters.into_iter().map(|parameter| {
         Agreement::new(format!("{id} parameter {}", parameter.name), parameter.value.to_string())
     });
@@ -222,7 +224,6 @@ fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
         Agreement::new("model layout", blake3::Hash::from(task.layout().hash()).to_hex().as_str()),
         Agreement::new("data", task.data()),
         Agreement::new("codec", codec),
-        Agreement::new("sites", job.sites.to_text()),
         Agreement::new("optimizer", optimizer),
         Agreement::new("peak learning rate", job.learning_rate.to_string()),
         Agreement::new("number of steps", job.steps.to_string()),
