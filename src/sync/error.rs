@@ -2,6 +2,7 @@
 
 use gradwire_transport::{ExchangeError, Rank};
 
+use super::hierarchy;
 use super::packet::PacketError;
 use super::powersgd::{self, ShapeError};
 use super::restore::RestoreError;
@@ -83,6 +84,9 @@ pub enum SyncError {
     /// The caller's parameters of PowerSGD are out of range.
     #[error(transparent)]
     PowerSgd(#[from] powersgd::ConfigError),
+    /// The caller's sites do not fit the world, the codec or the scheme.
+    #[error(transparent)]
+    Sites(#[from] hierarchy::ConfigError),
     /// The caller's tensor shapes do not fit the parameters.
     #[error(transparent)]
     Shapes(#[from] ShapeError),

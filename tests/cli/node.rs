@@ -76,6 +76,7 @@ fn nodes_that_disagree_end_with_1_and_name_what_differs() {
         ("--codec=f32", "has codec \""),
         ("--codec=loco:decay=0", "has loco parameter decay \""),
         ("--scale=-3", "scale 2^-3"),
+        ("--sites=2", "in sites 0,0 with bf16 inside"),
         ("--seed=9", "seed"),
         ("--steps=4", "steps"),
         ("--batch=9", "samples per rank"),
@@ -160,6 +161,43 @@ fn rank_and_world_size_come_from_the_identity_and_the_peers_file() {
         let line = one_line(&output);
         assert!(line.contains("peers.toml") && line.contains(word), "{line}");
     }
+}
+
+#[test]
+fn nodes_in_the_sites_of_a_peers_file_end_as_a_training_of_the_same_sites_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let made = output(&["keygen", "--world-size=3", "--out", run.to_str().unwrap()]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let entry = |(rank, site)| {
+        format!("[[peer]]\nrank = {rank}\naddress = \"127.0.0.1:{}\"\nsite = \"{site}\"\n", free_port())
+    };
+    let peers = folder.path().join("peers.toml");
+    fs::write(&peers, [(0, "oslo"), (1, "rome"), (2, "rome")].map(entry).concat()).unwrap();
+    let options = ["--backend=cpu", "--steps=3", "--batch=8", "--json"];
+    let node = |rank: u32, more: &[&str]| {
+        let identity = format!("--identity={}", run.join(format!("rank-{rank}.pem")).display());
+        let place = ["node".to_owned(), identity, format!("--peers={}", peers.display())];
+        start(&with(&with(&place, &options), more), &[])
+    };
+    let nodes = [0, 1, 2].map(|rank| node(rank, &[]));
+    let reports = nodes.map(|node| {
+        let output = node.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    });
+    let out = folder.path().join("train");
+    let train = ["train", "--nodes=3", "--sites=1,2", "--mesh=memory", "--compare=none", "--out"];
+    let output = output(&[&train[..], &[out.to_str().unwrap()], &options].concat());
+    let trained: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for report in &reports {
+        assert_eq!(report["parameters_blake3"], trained["runs"][0]["parameters_blake3"]);
+        assert!(report["bytes"]["wan_packets"].as_u64().unwrap() > 0, "{report}");
+    }
+
+    let refused = node(0, &["--sites=1,2"]).wait_with_output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(one_line(&refused).contains("--sites and a peers file with sites"), "{}", text(&refused.stderr));
 }
 
 #[test]

@@ -54,10 +54,11 @@ pub(crate) struct Args {
     /// Where rank 0 can be reached [default: what the launcher says].
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peers")]
     rendezvous: Option<String>,
-    /// TOML file with every rank's address, three lines for each rank:
+    /// TOML file with every rank's address, and its site if there are several; three or four lines for each rank:
     ///   [[peer]]
     ///   rank = 0
     ///   address = "node-a.example:7000"
+    ///   site = "paris"
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     peers: Option<PathBuf>,
     /// UDP address to listen on; port 0 lets the system choose [default: all addresses of the
@@ -138,7 +139,8 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         parent::end_with_it()?;
     }
     let world = place.world;
-    let job = args.training.job(world.size())?;
+    let job = args.training.job(world.size(), place.sites())?;
+    job.sites.check(&[args.codec], world.size())?;
     if !args.report_to_parent {
         // A child of `train` has its parent's options also where its own run has no use for one.
         args.training.check_scale(&[args.codec])?;
@@ -229,11 +231,13 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
     // A codec without a scale does not look at the option, so ranks may differ in it.
     let (id, parameters) = (codec.id(), codec.parameters());
-    let codec = match (codec.scale_log2(), job.scale) {
+    let mut codec = match (codec.scale_log2(), job.scale) {
         (None, _) => id.to_string(),
         (Some(_), ScaleArg::Auto) => format!("{id}, scale auto"),
         (Some(_), ScaleArg::Log2(log2)) => format!("{id}, scale 2^{log2}"),
     };
+    // Not apart: a hello has room for few.
+    codec.extend(job.sites.to_text().map(|sites| format!(", in sites {sites}")));
     let parameters = parameters.into_iter().map(|parameter| {
         Agreement::new(format!("{id} parameter {}", parameter.name), parameter.value.to_string())
     });
@@ -275,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_agreed_on_fits_a_hello_for_every_codec_and_has_each_parameter_by_name() {
-        let job = Line::parse_from(["x"]).training.job(2).unwrap();
+        let job = Line::parse_from(["x"]).training.job(2, &[]).unwrap();
         let task = job.load(2).unwrap();
         let codecs = CodecId::ALL.map(|id| Scheme::Codec(Codec::new(id)));
         for scheme in codecs.into_iter().chain([powersgd::Config::default().into()]) {

@@ -76,6 +76,7 @@ pub(crate) fn train(
         let sent = Bytes {
             gradient_packets: report.gradient_packet_bytes,
             parameter_packets: report.parameter_packet_bytes,
+            wan_packets: report.wan_packet_bytes,
             frames: report.frame_bytes,
             udp: report.udp_bytes,
         };
