@@ -7,6 +7,8 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--without-gpu]   install a Vulkan driver if there is no adapter, then run all tests
+       cargo xtask chaos [--runs N] [--seed S]
+                                          N seeded runs of 64 simulated ranks with faults, 1,000 from seed 1 by default
        cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs
 
 --without-gpu   install nothing; tests that need an adapter say that they were skipped";
@@ -17,6 +19,10 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["test"] => test(true),
         ["test", "--without-gpu"] => test(false),
+        ["chaos"] => chaos("1000", "1"),
+        ["chaos", "--runs", runs] => chaos(runs, "1"),
+        ["chaos", "--seed", seed] => chaos("1000", seed),
+        ["chaos", "--runs", runs, "--seed", seed] => chaos(runs, seed),
         ["ci"] => ci(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
@@ -66,6 +72,12 @@ fn test(gpu: bool) -> Result<(), String> {
     } else {
         run(cargo().arg("test").args(scope).envs(environment))
     }
+}
+
+fn chaos(runs: &str, seed: &str) -> Result<(), String> {
+    let test =
+        ["test", "--release", "--no-default-features", "--test", "chaos", "--", "--nocapture", "every_run"];
+    run(cargo().args(test).env("GRADWIRE_CHAOS_RUNS", runs).env("GRADWIRE_CHAOS_SEED", seed))
 }
 
 /// The cargo that runs this task.
