@@ -1,5 +1,7 @@
 //! `cargo xtask test`: what a machine needs for the tests, then the tests. `cargo xtask ci`: everything CI checks.
+//! `cargo xtask fuzz`: hostile input.
 
+mod fuzz;
 mod vulkan;
 
 use std::env;
@@ -7,7 +9,9 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--without-gpu]   install a Vulkan driver if there is no adapter, then run all tests
-       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs
+       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs, `cargo xtask fuzz --smoke`
+       cargo xtask fuzz --smoke           every fuzz target over its corpus and seeded mutations of it
+       cargo xtask fuzz TARGET --runs N   one fuzz target under libFuzzer (needs a C++ compiler)
 
 --without-gpu   install nothing; tests that need an adapter say that they were skipped";
 
@@ -18,6 +22,8 @@ fn main() -> ExitCode {
         ["test"] => test(true),
         ["test", "--without-gpu"] => test(false),
         ["ci"] => ci(),
+        ["fuzz", "--smoke"] => fuzz::smoke(),
+        ["fuzz", target, "--runs", runs] => fuzz::target(target, runs),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -48,7 +54,8 @@ fn ci() -> Result<(), String> {
     run(cargo().args(["check", "--package", "gradwire-transport", "--no-default-features"]))?;
     test(true)?;
     let docs = ["doc", "--workspace", "--all-features", "--no-deps"];
-    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))
+    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))?;
+    fuzz::smoke()
 }
 
 fn test(gpu: bool) -> Result<(), String> {

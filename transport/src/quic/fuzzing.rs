@@ -72,7 +72,8 @@ pub fn abort(bytes: &[u8], world: &World) {
 
 /// The last packet of a peer's connection.
 pub fn close(code: u32, reason: &[u8], world: &World) {
-    let close = ApplicationClose { error_code: VarInt::from_u32(code), reason: Bytes::copy_from_slice(reason) };
+    let close =
+        ApplicationClose { error_code: VarInt::from_u32(code), reason: Bytes::copy_from_slice(reason) };
     match loss(&ConnectionError::ApplicationClosed(close), world) {
         Loss::Closed => assert_eq!(code, 0, "only an ordinary end says nothing"),
         Loss::Aborted(abort) => assert_clean(&abort.reason, Abort::MAX_REASON),
