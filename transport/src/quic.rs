@@ -30,6 +30,9 @@ mod close;
 mod config;
 mod endpoint;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod greet;
 mod hello;
 pub mod identity;

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: what a machine needs for the tests, then the tests. `cargo xtask ci`: everything CI checks.
+//! `cargo xtask fuzz`: hostile input.
 
+mod fuzz;
 mod vulkan;
 
 use std::env;
@@ -9,7 +11,9 @@ const USAGE: &str = "\
 usage: cargo xtask test [--without-gpu]   install a Vulkan driver if there is no adapter, then run all tests
        cargo xtask chaos [--runs N] [--seed S]
                                           N seeded runs of 64 simulated ranks with faults, 1,000 from seed 1 by default
-       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs
+       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs, `cargo xtask fuzz --smoke`
+       cargo xtask fuzz --smoke           every fuzz target over its corpus and seeded mutations of it
+       cargo xtask fuzz TARGET --runs N   one fuzz target under libFuzzer (needs a C++ compiler)
 
 --without-gpu   install nothing; tests that need an adapter say that they were skipped";
 
@@ -24,6 +28,8 @@ fn main() -> ExitCode {
         ["chaos", "--seed", seed] => chaos("1000", seed),
         ["chaos", "--runs", runs, "--seed", seed] => chaos(runs, seed),
         ["ci"] => ci(),
+        ["fuzz", "--smoke"] => fuzz::smoke(),
+        ["fuzz", target, "--runs", runs] => fuzz::target(target, runs),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -54,7 +60,8 @@ fn ci() -> Result<(), String> {
     run(cargo().args(["check", "--package", "gradwire-transport", "--no-default-features"]))?;
     test(true)?;
     let docs = ["doc", "--workspace", "--all-features", "--no-deps"];
-    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))
+    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))?;
+    fuzz::smoke()
 }
 
 fn test(gpu: bool) -> Result<(), String> {
