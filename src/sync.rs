@@ -22,13 +22,14 @@
 //!
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
-//! four rounds to the mean.
+//! four rounds to the mean, and with named sites there is a [`hierarchy`] of two networks, with prices of its own.
 
 mod checkpoint;
 mod config;
 mod engine;
 mod error;
 mod exchange;
+pub mod hierarchy;
 mod momentum;
 mod norms;
 mod optimizer;
@@ -38,6 +39,7 @@ pub mod powersgd;
 mod report;
 mod restore;
 pub mod scale;
+mod scaling;
 pub mod scheme;
 pub mod settings;
 
@@ -56,12 +58,15 @@ use crate::codec::{AverageError, Gradient, Step};
 use crate::optim::{self, Exchanged, Tensors};
 use crate::shard::ShardLayout;
 use exchange::{Exchange, Turn};
+use hierarchy::Sites;
 use momentum::{Momentum, route};
 use optimizer::Optimizer;
 use report::Stopwatch;
 
 /// Collectives of one step, in their order.
 const SETTINGS: Tag = Tag(0);
+/// Not in step 0, as [`SETTINGS`] are in no other: of [`hierarchy`].
+const SITE: Tag = Tag(0);
 const SCALE: Tag = Tag(1);
 const GRADIENT: Tag = Tag(2);
 const REFUSED: Tag = Tag(3);
@@ -74,11 +79,15 @@ const PARAMETERS: Tag = Tag(8);
 const FINISH: Tag = Tag(9);
 /// After [`SETTINGS`], in step 0.
 const RESTORED: Tag = Tag(10);
+/// After [`PARAMETERS`], of [`hierarchy`].
+const RELAYED: Tag = Tag(11);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
     communicator: Communicator,
     layout: ShardLayout,
+    /// `None` where all ranks exchange alike.
+    sites: Option<Sites>,
     scheme: Scheme,
     exchange: Exchange,
     nonfinite: NonFinite,
@@ -129,6 +138,7 @@ impl Synchronizer {
         match made {
             Ok((layout, shard, exchange, momentum, tensors, optimizer)) => Ok(Self {
                 layout,
+                sites: Sites::new(&config.sites),
                 scheme: config.scheme,
                 exchange,
                 nonfinite: config.nonfinite,
@@ -159,6 +169,7 @@ impl Synchronizer {
         config.optimizer.validate()?;
         config.scheme.validate()?;
         let world = communicator.world();
+        hierarchy::check(config, world.size())?;
         let ours = settings::Settings::new(config, parameters.len());
         let expected = vec![settings::BYTES as u64; world.size() as usize];
         let operation = Operation { step: 0, tag: SETTINGS };
@@ -170,6 +181,12 @@ impl Synchronizer {
     #[must_use]
     pub fn world(&self) -> World {
         self.communicator.world()
+    }
+
+    /// What was carried so far, by peer.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.communicator.stats()
     }
 
     /// Codec scale in use, as the power of two of codes per gradient unit; `None` for a codec without one, and as long as
@@ -198,7 +215,8 @@ impl Synchronizer {
         learning_rate: f32,
         parameters: &mut [f32],
     ) -> Result<StepReport, SyncError> {
-        let result = self.step_inner(gradient.into(), samples, learning_rate, parameters);
+        let span = tracing::debug_span!("step", rank = self.world().rank().0, step = self.next.get());
+        let result = span.in_scope(|| self.step_inner(gradient.into(), samples, learning_rate, parameters));
         if let Err(error) = &result
             && !matches!(error, SyncError::NonFinite { .. })
         {
@@ -272,7 +290,7 @@ impl Synchronizer {
                 }
             }
             watch.lap(&mut report.seconds.optimizer);
-            report.parameter_packet_bytes = self.gather(step, parameters)?;
+            self.gather(step, parameters, &mut report)?;
             watch.lap(&mut report.seconds.gather);
         }
         let after = self.communicator.stats().total();
@@ -323,20 +341,29 @@ impl Synchronizer {
         }
     }
 
-    /// Returns the bytes sent.
-    fn gather(&mut self, step: Step, parameters: &mut [f32]) -> Result<u64, SyncError> {
+    fn gather(
+        &mut self,
+        step: Step,
+        parameters: &mut [f32],
+        report: &mut StepReport,
+    ) -> Result<(), SyncError> {
         let mut own = vec![0; 4 * self.master.len()];
         packet::write_words(self.master.iter().map(|value| value.to_bits()), &mut own);
         let expected: Vec<u64> = self.layout.ranges().map(|range| 4 * range.len() as u64).collect();
-        let sent = own.len() as u64 * (expected.len() as u64 - 1);
-        let operation = Operation { step: step.get(), tag: PARAMETERS };
-        let shards = self.communicator.all_gather(operation, own.into(), &expected)?;
+        let own = Bytes::from(own);
+        let shards = if let Some(sites) = &self.sites {
+            hierarchy::gather(&mut self.communicator, sites, step, &own, &expected, report)?
+        } else {
+            report.parameter_packet_bytes = own.len() as u64 * (expected.len() as u64 - 1);
+            let operation = Operation { step: step.get(), tag: PARAMETERS };
+            self.communicator.all_gather(operation, own, &expected)?
+        };
         for (range, shard) in self.layout.ranges().zip(&shards) {
             for (value, bytes) in parameters[range].iter_mut().zip(shard.as_chunks().0) {
                 *value = f32::from_le_bytes(*bytes);
             }
         }
-        Ok(sent)
+        Ok(())
     }
 }
 

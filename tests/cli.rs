@@ -53,6 +53,10 @@ fn wrong_usage_ends_with_2_and_one_line_with_both_numbers() {
         (&["train", "--nodes=256", "--batch=65536"], &["16777216", "2097152"]),
         (&["node", "--identity=x", "--rank=3", "--world-size=2"], &["rank 3", "world size 2"]),
         (&["train", "--compare=loco"], &["--compare loco", "--codec loco", "--compare none"]),
+        (&["train", "--nodes=3", "--sites=2,2"], &["--sites are of 4 ranks", "there are 3"]),
+        (&["train", "--inner-codec=f16"], &["--inner-codec belongs to sites"]),
+        (&["train", "--sites=2,2", "--inner-codec=loco"], &["inner codec is loco", "without state"]),
+        (&["train", "--sites=2,2", "--codec=powersgd"], &["powersgd in 2 sites"]),
         (&["train", "--compare=f32", "--codec=f32"], &["--compare f32", "--codec f32"]),
         (&["node", "--identity=x"], &["--world-size"]),
         (
@@ -219,6 +223,31 @@ fn processes_and_threads_end_with_the_same_parameters_and_one_json_object() {
         assert_eq!(model.len() as u64, 8 + header + 4 * 50_826, "every parameter is in the file");
     }
     assert_eq!(hashes[0], hashes[1]);
+}
+
+#[test]
+fn sites_of_processes_and_of_threads_end_with_the_same_parameters_and_say_what_went_between_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = ["--mesh=quic", "--mesh=memory"].map(|mesh| {
+        let out = folder.path().join(mesh);
+        let more = [mesh, "--json", "--sites=1,2", "--inner-codec=block8", "--compare=none"];
+        let output = output(&short(out.to_str().unwrap(), &more));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["settings"]["sites"], serde_json::json!([1, 2]));
+        assert!(report["settings"]["inner_codec"].as_str().unwrap().starts_with("block8:block=64"));
+        let page = fs::read_to_string(out.join("report.html")).unwrap();
+        assert!(page.contains("of these, between sites") && page.contains("1, 2 nodes, block8"), "{page}");
+        let bytes = &report["runs"][0]["bytes"];
+        let sent = |kind: &str| bytes[kind].as_u64().unwrap();
+        // In each direction of the one pair of sites at most a gradient of 4 bits and the parameters, once together
+        // for both, and a header per pair of ranks.
+        let once = 4 * (50_826 / 2 + 4 * 50_826 + 2 * 2 * 32);
+        assert!((once - once / 100..once + once / 100).contains(&sent("wan_packets")), "{bytes}");
+        assert!(sent("wan_packets") < sent("gradient_packets") + sent("parameter_packets"), "{bytes}");
+        report["runs"][0]["parameters_blake3"].clone()
+    });
+    assert_eq!(runs[0], runs[1]);
 }
 
 #[test]

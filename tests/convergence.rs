@@ -108,11 +108,17 @@ fn loss(network: &[f32], teacher: &[f32]) -> f64 {
 
 /// The loss after training; the same on every rank.
 fn train(scheme: Scheme, scale: Scale, optimizer: optim::Config, rate: f32) -> f64 {
+    train_in(&[], scheme, scale, optimizer, rate)
+}
+
+/// The same in sites.
+fn train_in(sites: &[u32], scheme: Scheme, scale: Scale, optimizer: optim::Config, rate: f32) -> f64 {
     let teacher = network(1);
     let losses = fleet(RANKS, |rank, communicator| {
         let mut student = network(2);
         let config = Config {
             scale,
+            sites: sites.to_vec(),
             shapes: powersgd::table([&[HIDDEN, INPUTS][..], &[HIDDEN], &[OUTPUTS, HIDDEN], &[OUTPUTS]]),
             tensors: TENSORS.to_vec(),
             ..Config::new(scheme, optimizer)
@@ -178,6 +184,37 @@ fn training_ends_near_f32_with_every_codec_and_with_powersgd() {
     for (scheme, factor) in codecs.chain([(powersgd::Config::default().into(), DENSE)]) {
         let loss = descent(scheme);
         assert!(row(scheme.id().name(), loss, baseline, factor), "{loss}, f32 {baseline}: {scheme:?}");
+    }
+}
+
+#[test]
+fn training_in_sites_ends_near_f32_with_every_codec() {
+    let baseline = descent(Codec::F32);
+    for sites in [[0, 0, 1, 1], [0, 1, 1, 1]] {
+        for id in CodecId::ALL {
+            let optimizer = optim::Config::Sgd(Sgd::default());
+            let loss = train_in(&sites, Codec::new(id).into(), Scale::Auto, optimizer, 0.05);
+            let factor = if id == CodecId::F32 { 1.01 } else { factor(id) };
+            let name = format!("{id} between sites {sites:?}");
+            assert!(row(&name, loss, baseline, factor), "{loss}, f32 {baseline}: {name}");
+        }
+    }
+}
+
+#[test]
+fn training_in_sites_ends_near_adamw_with_every_compressed_optimizer_over_sign() {
+    let adam = AdamW { weight_decay: 0.0, ..AdamW::default() };
+    let warmup = NonZeroU32::new(50).unwrap();
+    let baseline = train(Codec::F32.into(), Scale::Auto, optim::Config::AdamW(adam), 0.02);
+    for (optimizer, factor) in [
+        (optim::Config::OneBitAdam(OneBitAdam { adam, warmup }), 1.15),
+        (optim::Config::OneBitLamb(OneBitLamb { adam, warmup, ..OneBitLamb::default() }), 1.35),
+        (optim::Config::ZeroOneAdam(ZeroOneAdam { adam, ..ZeroOneAdam::default() }), 1.2),
+    ] {
+        let sign = Codec::new(CodecId::Sign).into();
+        let loss = train_in(&[0, 0, 1, 1], sign, Scale::Auto, optimizer, 0.02);
+        let name = format!("{} over sign between sites", optimizer.name());
+        assert!(row(&name, loss, baseline, factor), "{loss}, f32 {baseline}: {name}");
     }
 }
 

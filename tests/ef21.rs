@@ -8,16 +8,18 @@ mod random;
 #[allow(dead_code, reason = "each test file uses its part")]
 #[path = "../src/bin/gradwire/vectors.rs"]
 mod vectors;
+#[path = "common/wrong.rs"]
+mod wrong;
 
 use std::num::NonZeroU8;
 
 use gradwire::codec::ef21::{self, Config};
-use gradwire::codec::{AverageError, Codec, Gradient, Method, Stats, Step};
+use gradwire::codec::{AverageError, Codec, Method, Stats, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use random::Random;
-use vectors::{Cpu, Implementation, VectorFile, compare};
+use wrong::{Mistake, each_is_noticed};
 
 const SEED: u64 = 20_261_129;
 
@@ -271,60 +273,16 @@ fn configurations_are_refused_with_both_numbers() {
     );
 }
 
-/// The crate with one thing changed afterwards.
-struct Wrong {
-    cpu: Cpu,
-    encode: fn(&mut [u32], &mut [u32]),
-    weights: fn(u32) -> u32,
-}
-
-impl Implementation for Wrong {
-    type Error = AverageError;
-
-    fn begin(&mut self) {
-        self.cpu.begin();
-    }
-
-    fn encode(
-        &mut self,
-        codec: &Codec,
-        step: Step,
-        gradient: Gradient<'_>,
-        state: &mut [u32],
-        packet: &mut [u32],
-    ) -> Result<Stats, AverageError> {
-        let stats = codec.encode(step, gradient, state, packet);
-        (self.encode)(state, packet);
-        Ok(stats)
-    }
-
-    fn average(
-        &mut self,
-        codec: &Codec,
-        packets: &[&[u32]],
-        weights: &[u32],
-        mean: &mut [f32],
-    ) -> Result<(), AverageError> {
-        let weights: Vec<u32> = weights.iter().copied().map(self.weights).collect();
-        self.cpu.average(codec, packets, &weights, mean)
-    }
-}
-
 #[test]
 fn a_wrong_twin_is_noticed_by_the_golden_vectors() {
-    let file = VectorFile::parse(include_str!("golden/ef21.json")).unwrap();
-    let right = || Wrong { cpu: Cpu::default(), encode: |_, _| {}, weights: |weight| weight };
-    assert_eq!(compare(&file, &mut right()).unwrap().different, 0);
-    let wrong: [(&str, &str, Wrong); 3] = [
-        ("a code one off", "words", Wrong { encode: |_, packet| packet[1] ^= 1, ..right() }),
-        ("a tracked value one ulp off", "state", Wrong { encode: |state, _| state[0] ^= 1, ..right() }),
-        ("a mean without weights", "mean_bits", Wrong { weights: |_| 1, ..right() }),
-    ];
-    for (name, field, mut wrong) in wrong {
-        let comparison = compare(&file, &mut wrong).unwrap();
-        assert!(comparison.different > 3, "{name}: noticed in {} cases", comparison.different);
-        assert_eq!(comparison.first_difference.unwrap().field, field, "{name}");
-    }
+    each_is_noticed(
+        include_str!("golden/ef21.json"),
+        [
+            ("a code one off", "words", Mistake::Encode(|_, _, packet| packet[1] ^= 1)),
+            ("a tracked value one ulp off", "state", Mistake::Encode(|_, state, _| state[0] ^= 1)),
+            ("a mean without weights", "mean_bits", Mistake::Weight(|_| 1)),
+        ],
+    );
 }
 
 fn settings() -> ProptestConfig {

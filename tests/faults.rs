@@ -19,7 +19,8 @@ fn text(bytes: &[u8]) -> String {
 fn failure(output: &Output) -> String {
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert_eq!(told.matches("error: ").count(), 1, "said once: {told}");
+    let said = told.lines().filter(|line| line.starts_with("gradwire: ")).count();
+    assert_eq!(said, 1, "said once: {told}");
     assert!(output.stdout.is_empty(), "a failed run prints no result");
     told.lines().last().unwrap().to_owned()
 }
@@ -61,7 +62,7 @@ fn a_run_goes_on_until_a_gradient_is_not_finite_and_every_step_before_is_written
         // Here the loss is infinite, and null in JSON, in the step before.
         let output = short(folder.path(), &["--lr=1e6", "--optimizer=sgd", "--steps=40", mesh]);
         let line = failure(&output);
-        let step = line.strip_prefix("error: step ").and_then(|rest| rest.split_once(':')).unwrap().0;
+        let step = line.strip_prefix("gradwire: step ").and_then(|rest| rest.split_once(':')).unwrap().0;
         let step: usize = step.parse().unwrap();
         let steps = std::fs::read_to_string(folder.path().join("steps.jsonl")).unwrap();
         assert_eq!(steps.lines().count(), 3 * (step - 1), "{line}");

@@ -94,6 +94,7 @@ struct Run {
     /// Steps in which the gradient of a rank is not finite.
     bad: &'static [(u64, usize)],
     optimizer_on: OptimizerOn,
+    sites: &'static [u32],
 }
 
 impl Run {
@@ -104,10 +105,17 @@ impl Run {
         mesh: memory::MemoryMesh,
         backend: Backend,
     ) -> (Vec<Vec<u32>>, Checkpoint) {
-        let Self { codec, scale, n, steps, inputs, nonfinite, bad, optimizer_on } = *self;
+        let Self { codec, scale, n, steps, inputs, nonfinite, bad, optimizer_on, sites } = *self;
         let mut parameters = vec![0.5; n];
         let optimizer = optim::Config::AdamW(optim::AdamW::default());
-        let config = Config { backend, scale, nonfinite, optimizer_on, ..Config::new(codec, optimizer) };
+        let config = Config {
+            backend,
+            scale,
+            nonfinite,
+            optimizer_on,
+            sites: sites.to_vec(),
+            ..Config::new(codec, optimizer)
+        };
         let communicator = Communicator::new(Box::new(mesh), Limits::default());
         let mut synchronizer = Synchronizer::new(communicator, config, &parameters).unwrap();
         let mut history = Vec::new();
@@ -191,7 +199,8 @@ fn a_mixed_fleet_has_the_bits_of_a_fleet_of_cpus_with_every_codec_and_half_gradi
                 (5003, Scale::Fixed, &[Input::F32, Input::Bf16]),
             ] {
                 let (nonfinite, optimizer_on) = (NonFinite::Fail, OptimizerOn::Cpu);
-                let run = Run { codec, scale, n, steps: 3, inputs, nonfinite, bad: &[], optimizer_on };
+                let run =
+                    Run { codec, scale, n, steps: 3, inputs, nonfinite, bad: &[], optimizer_on, sites: &[] };
                 run.is_that_of_cpus(&fleet);
             }
         }
@@ -208,7 +217,7 @@ fn a_mixed_fleet_goes_on_as_one_of_cpus_after_steps_that_no_rank_took() {
             for (nonfinite, scale) in [(NonFinite::Fail, Scale::Auto), (NonFinite::Skip, Scale::Fixed)] {
                 let n = 2 * codec.unit().elements + 1;
                 let (inputs, optimizer_on) = (&[Input::F32, Input::Bf16], OptimizerOn::Cpu);
-                let run = Run { codec, scale, n, steps: 6, inputs, nonfinite, bad, optimizer_on };
+                let run = Run { codec, scale, n, steps: 6, inputs, nonfinite, bad, optimizer_on, sites: &[] };
                 run.is_that_of_cpus(&[Backend::Cpu, gpu(), Backend::Cpu]);
                 // With masters on devices the last places are their own, but the same on every rank; and the codec's state,
                 // as the gradients of this test do not depend on them, is still that of CPUs.
@@ -227,6 +236,32 @@ fn a_mixed_fleet_goes_on_as_one_of_cpus_after_steps_that_no_rank_took() {
                     assert_eq!(found_here.1.codec_state, cpu.1.codec_state, "rank {rank}, {run:?}");
                     assert_eq!(found_here.1.mean_state, cpu.1.mean_state, "rank {rank}, {run:?}");
                     assert_eq!(found_here.1.scale_log2, cpu.1.scale_log2, "rank {rank}, {run:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mixed_fleet_in_sites_has_the_bits_of_one_of_cpus() {
+    for gpu in gpus() {
+        let gpu = || Backend::Gpu(gpu.clone());
+        let fleet = [gpu(), Backend::Cpu, Backend::Cpu, gpu(), gpu()];
+        for codec in every_codec() {
+            // Members without a slice; slices that end inside a unit.
+            for (n, scale) in [(9, Scale::Fixed), (3 * codec.unit().elements + 1, Scale::Auto)] {
+                for sites in [&[0, 0, 1, 1, 1][..], &[0, 1, 0, 0, 2]] {
+                    let (inputs, bad) = (&[Input::F32, Input::Bf16][..], &[(2, 1)][..]);
+                    let (nonfinite, optimizer_on) = (NonFinite::Skip, OptimizerOn::Cpu);
+                    let run = Run { codec, scale, n, steps: 4, inputs, nonfinite, bad, optimizer_on, sites };
+                    run.is_that_of_cpus(&fleet);
+                    let run = Run { optimizer_on: OptimizerOn::Device, ..run };
+                    let (cpus, found) = (run.on(&vec![Backend::Cpu; 5]), run.on(&fleet));
+                    for (rank, (cpu, found_here)) in cpus.iter().zip(&found).enumerate() {
+                        assert_eq!(found_here.0, found[0].0, "rank {rank}, {run:?}");
+                        assert_eq!(found_here.1.codec_state, cpu.1.codec_state, "rank {rank}, {run:?}");
+                        assert_eq!(found_here.1.mean_state, cpu.1.mean_state, "rank {rank}, {run:?}");
+                    }
                 }
             }
         }

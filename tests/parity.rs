@@ -9,7 +9,7 @@ mod common;
 
 use common::{
     Cpu, Encoder, Means, Random, TINY, Values, before_reset, codecs, codecs_and_first_of_each, compare,
-    configs, definition, gpus, gradient, narrow, spread,
+    configs, definition, gpus, gradient, narrow, notices, spread,
 };
 use gradwire::codec::loco::{Config, packet_words, variants};
 use gradwire::codec::{AverageError, Codec, Input, Step};
@@ -100,16 +100,6 @@ fn every_half_value_is_widened_as_on_the_cpu() {
                     .unwrap_or_else(|difference| panic!("{}: {difference}", gpu.info().name));
             }
         }
-    }
-}
-
-/// Whether a shader in which `right` is replaced by `wrong` goes unnoticed by `check`.
-fn notices(source: &str, right: &str, wrong: &str, check: impl Fn(&Gpu, &str) -> Result<(), String>) {
-    let edited = source.replace(right, wrong);
-    assert_ne!(edited, source, "{right} is no longer in the shader: edit this test");
-    for gpu in gpus() {
-        let result = check(&gpu, &edited);
-        assert!(result.is_err(), "{wrong} in place of {right} went unnoticed on {}", gpu.info().name);
     }
 }
 

@@ -8,92 +8,40 @@ mod random;
 #[allow(dead_code, reason = "each test file uses its part")]
 #[path = "../src/bin/gradwire/vectors.rs"]
 mod vectors;
+#[path = "common/wrong.rs"]
+mod wrong;
 
 use std::num::NonZeroU32;
 
 use gradwire::codec::sign::{self, Config};
-use gradwire::codec::{AverageError, Codec, ConfigError, Gradient, Method, Stats, Step};
+use gradwire::codec::{AverageError, Codec, ConfigError, Method, Stats, Step};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 use random::Random;
-use vectors::{Cpu, Implementation, VectorFile, compare};
+use wrong::{Mistake, each_is_noticed};
 
 const SEED: u64 = 20_261_129;
 
-/// The crate with one thing changed afterwards: what `encode` and `average` left.
-struct Wrong {
-    encode: fn(&Gradient, &mut [u32], &mut [u32]),
-    average: fn(&mut [f32]),
-}
-
-impl Implementation for Wrong {
-    type Error = AverageError;
-
-    fn encode(
-        &mut self,
-        codec: &Codec,
-        step: Step,
-        gradient: Gradient<'_>,
-        state: &mut [u32],
-        packet: &mut [u32],
-    ) -> Result<Stats, AverageError> {
-        let stats = codec.encode(step, gradient, state, packet);
-        (self.encode)(&gradient, state, packet);
-        Ok(stats)
-    }
-
-    fn average(
-        &mut self,
-        codec: &Codec,
-        packets: &[&[u32]],
-        weights: &[u32],
-        mean: &mut [f32],
-    ) -> Result<(), AverageError> {
-        Cpu::default().average(codec, packets, weights, mean)?;
-        (self.average)(mean);
-        Ok(())
-    }
-}
-
 #[test]
 fn a_wrong_twin_is_noticed_by_the_golden_vectors() {
-    let file = VectorFile::parse(include_str!("golden/sign.json")).unwrap();
-    let right = Wrong { encode: |_, _, _| {}, average: |_| {} };
-    let wrong: [(&str, &str, Wrong); 4] = [
-        (
-            "a scale one step off",
-            "words",
-            Wrong { encode: |_, _, packet| packet[0] ^= u32::from(packet[0] != 0), ..right },
-        ),
-        (
-            "the sign bit of the gradient, which minus zero has",
-            "words",
-            Wrong {
-                encode: |gradient, _, packet| {
-                    let mut first = [0.0];
-                    gradient.slice(0..1).widen(&mut first);
-                    packet[1] = packet[1] & !1 | first[0].to_bits() >> 31;
-                },
-                ..right
-            },
-        ),
-        (
-            "a residual one step off",
-            "state",
-            Wrong { encode: |_, state, _| state[1] ^= u32::from(state[1] != 0), ..right },
-        ),
-        (
-            "a mean one ulp off",
-            "mean_bits",
-            Wrong { average: |mean| mean[0] = f32::from_bits(mean[0].to_bits() ^ 1), ..right },
-        ),
-    ];
-    for (name, field, mut wrong) in wrong {
-        let comparison = compare(&file, &mut wrong).unwrap();
-        assert!(comparison.different > 3, "{name}: noticed in {} cases", comparison.different);
-        assert_eq!(comparison.first_difference.unwrap().field, field, "{name}");
-    }
+    let minus_zero = Mistake::Encode(|gradient, _, packet| {
+        let mut first = [0.0];
+        gradient.slice(0..1).widen(&mut first);
+        packet[1] = packet[1] & !1 | first[0].to_bits() >> 31;
+    });
+    let scale = Mistake::Encode(|_, _, packet| packet[0] ^= u32::from(packet[0] != 0));
+    let residual = Mistake::Encode(|_, state, _| state[1] ^= u32::from(state[1] != 0));
+    let ulp = Mistake::Mean(|mean| mean[0] = f32::from_bits(mean[0].to_bits() ^ 1));
+    each_is_noticed(
+        include_str!("golden/sign.json"),
+        [
+            ("a scale one step off", "words", scale),
+            ("the sign bit of the gradient, which minus zero has", "words", minus_zero),
+            ("a residual one step off", "state", residual),
+            ("a mean one ulp off", "mean_bits", ulp),
+        ],
+    );
 }
 
 fn decode(config: &Config, packet: &[u32], n: usize) -> Vec<f32> {

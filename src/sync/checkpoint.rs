@@ -7,6 +7,7 @@ use bytes::Bytes;
 use gradwire_transport::Operation;
 
 use super::exchange::Exchange;
+use super::hierarchy::Sites;
 use super::scale::Moment;
 use super::{SyncError, Synchronizer, give_up, powersgd};
 use crate::codec::Step;
@@ -25,13 +26,17 @@ pub struct Checkpoint {
     pub elements: u64,
     /// [`SchemeId`](super::scheme::SchemeId) of the run's codec or other scheme.
     pub scheme: u8,
+    /// The site of each rank, counted from 0 in the order of their first ranks; empty where there is no
+    /// [`hierarchy`](super::hierarchy).
+    pub sites: Vec<u32>,
     /// The step that comes next, at least 1.
     pub next_step: u64,
     /// The codec's scale: `None` for a codec without one, and while it is still to be agreed on.
     pub scale_log2: Option<i8>,
     /// What the next scale is made of, for a codec that [rescales](crate::codec::Codec::rescales): of the own shard's last mean.
     pub moment: Option<Moment>,
-    /// Encoder state for the whole gradient ([`Codec::state_words`](crate::codec::Codec::state_words)): residuals.
+    /// Encoder state ([`Codec::state_words`](crate::codec::Codec::state_words)): residuals, for the whole gradient; with sites
+    /// for the slice that this rank encodes.
     pub codec_state: Vec<u32>,
     /// What the owner of the shard keeps between means
     /// ([`Codec::mean_state_words`](crate::codec::Codec::mean_state_words)); empty for most codecs.
@@ -56,6 +61,7 @@ impl Synchronizer {
     pub fn checkpoint(&mut self) -> Result<Checkpoint, SyncError> {
         let ([codec_state, mean_state], moment, powersgd) = match &self.exchange {
             Exchange::Packets(packets) => (packets.state()?, packets.moment(), None),
+            Exchange::Hierarchy(hierarchy) => (hierarchy.state()?, hierarchy.moment(), None),
             Exchange::PowerSgd(powersgd) => ([Vec::new(), Vec::new()], None, Some(powersgd.state().clone())),
         };
         let world = self.world();
@@ -64,6 +70,7 @@ impl Synchronizer {
             rank: world.rank().0,
             elements: self.layout.elements() as u64,
             scheme: self.scheme.id().into(),
+            sites: self.sites.as_ref().map_or_else(Vec::new, Sites::numbers),
             next_step: self.next.get(),
             scale_log2: self.scale_log2(),
             moment,

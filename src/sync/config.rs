@@ -2,6 +2,7 @@
 
 use super::powersgd::Shape;
 use super::{Backend, Scheme};
+use crate::codec::Codec;
 use crate::optim;
 
 /// Where the scale of a codec comes from that has one for the whole gradient (LoCo); others do not look at it.
@@ -60,6 +61,12 @@ pub struct Config {
     /// Elements of each tensor in the parameters, in order, together all of them; only LAMB looks at them. Default: none
     /// named, which means that all parameters are one tensor.
     pub tensors: Vec<usize>,
+    /// The site of each rank, equal numbers for ranks that share a fast network: see [`hierarchy`](super::hierarchy). Default:
+    /// none named, which means that all ranks exchange alike.
+    pub sites: Vec<u32>,
+    /// What gradients travel as inside a site: a codec without state and scale. Only looked at where there are sites. Default
+    /// bf16.
+    pub inner: Codec,
 }
 
 impl Config {
@@ -76,6 +83,8 @@ impl Config {
             optimizer_on: OptimizerOn::default(),
             nonfinite: NonFinite::default(),
             tensors: Vec::new(),
+            sites: Vec::new(),
+            inner: Codec::Bf16,
         }
     }
 

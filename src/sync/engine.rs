@@ -33,6 +33,16 @@ pub(super) struct Engine {
     received: Vec<Vec<u32>>,
 }
 
+/// What one rank computes in a step.
+pub(super) struct Sizes {
+    /// Elements that it encodes.
+    pub(super) encoded: usize,
+    /// Elements of its shard.
+    pub(super) averaged: usize,
+    /// Packets to a mean.
+    pub(super) senders: usize,
+}
+
 enum Place {
     Cpu {
         state: Vec<u32>,
@@ -48,15 +58,20 @@ enum Place {
 }
 
 impl Engine {
+    /// Of the rank `own` that encodes all of `layout` and averages its shard of it.
     pub(super) fn new(
         backend: &Backend,
         codec: &Codec,
         layout: ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
-        let n = layout.elements();
-        let shard = layout.range(own).len();
-        let mean_words = codec.mean_state_words(layout.world_size(), shard);
+        let (encoded, averaged) = (layout.elements(), layout.range(own).len());
+        Self::with_sizes(backend, codec, Sizes { encoded, averaged, senders: layout.world_size() })
+    }
+
+    pub(super) fn with_sizes(backend: &Backend, codec: &Codec, sizes: Sizes) -> Result<Self, SyncError> {
+        let Sizes { encoded: n, averaged: shard, senders } = sizes;
+        let mean_words = codec.mean_state_words(senders, shard);
         let place = match backend {
             #[cfg(feature = "gpu")]
             Backend::Gpu(gpu) => {
@@ -71,11 +86,11 @@ impl Engine {
                 Place::Cpu { state: vec![0; codec.state_words(n)], mean_state: vec![0; mean_words] }
             }
         };
-        let received = vec![Vec::new(); layout.world_size()];
+        let received = vec![Vec::new(); senders];
         Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
     }
 
-    /// Encodes the whole gradient; [`Self::packet`] then gives each owner's words.
+    /// Encodes all elements; [`Self::packet`] then gives each owner's words.
     pub(super) fn encode(
         &mut self,
         codec: &Codec,

@@ -2,6 +2,7 @@
 
 use gradwire_transport::{ExchangeError, Rank};
 
+use super::hierarchy;
 use super::packet::PacketError;
 use super::powersgd::{self, ShapeError};
 use super::restore::RestoreError;
@@ -83,6 +84,9 @@ pub enum SyncError {
     /// The caller's parameters of PowerSGD are out of range.
     #[error(transparent)]
     PowerSgd(#[from] powersgd::ConfigError),
+    /// The caller's sites do not fit the world, the codec or the scheme.
+    #[error(transparent)]
+    Sites(#[from] hierarchy::ConfigError),
     /// The caller's tensor shapes do not fit the parameters.
     #[error(transparent)]
     Shapes(#[from] ShapeError),
@@ -117,6 +121,8 @@ impl SyncError {
             Self::Exchange(error) => error.culprit(),
             Self::NonFinite { counts, .. } => counts.first().map(|(rank, _)| *rank),
             Self::Settings { rank, .. } | Self::Packet { rank, .. } => Some(*rank),
+            // Packets come by rank.
+            Self::Average(AverageError::Malformed { index, .. }) => u32::try_from(*index).ok().map(Rank),
             // Weights come from all ranks, none of them alone is at fault.
             Self::Average(_) => None,
             _ => Some(own),
@@ -138,4 +144,17 @@ fn show_counts(counts: &[(Rank, u64)], elements: usize) -> String {
     let each =
         counts.iter().map(|(rank, count)| format!("rank {rank} has {count} of {elements} gradient elements"));
     each.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_that_is_malformed_inside_is_its_senders_fault_and_weights_are_nobodys() {
+        let malformed =
+            AverageError::Malformed { index: 1, unit: 0, what: "count", found: 254, expected: 256 };
+        assert_eq!(SyncError::Average(malformed).culprit(Rank(0)), Some(Rank(1)));
+        assert_eq!(SyncError::Average(AverageError::NoSamples { weights: 2 }).culprit(Rank(0)), None);
+    }
 }

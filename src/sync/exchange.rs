@@ -2,6 +2,7 @@
 
 use gradwire_transport::Communicator;
 
+use super::hierarchy::{Hierarchy, Sites};
 use super::packet::Header;
 use super::packets::Packets;
 use super::powersgd::PowerSgd;
@@ -23,13 +24,17 @@ pub(super) struct Turn<'a> {
 /// State and buffers of one rank's scheme.
 pub(super) enum Exchange {
     Packets(Box<Packets>),
+    Hierarchy(Box<Hierarchy>),
     PowerSgd(Box<PowerSgd>),
 }
 
 impl Exchange {
     pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Self, SyncError> {
         Ok(match config.scheme {
-            Scheme::Codec(codec) => Self::Packets(Box::new(Packets::new(codec, config, layout, own)?)),
+            Scheme::Codec(codec) => match Sites::new(&config.sites) {
+                None => Self::Packets(Box::new(Packets::new(codec, config, layout, own)?)),
+                Some(sites) => Self::Hierarchy(Box::new(Hierarchy::new(codec, config, sites, layout, own)?)),
+            },
             Scheme::PowerSgd(powersgd) => {
                 Self::PowerSgd(Box::new(PowerSgd::new(powersgd, &config.shapes, layout, own)?))
             }
@@ -41,12 +46,13 @@ impl Exchange {
         const STATE: &str = "state of powersgd";
         match (self, &checkpoint.powersgd) {
             (Self::Packets(packets), None) => packets.check(checkpoint),
+            (Self::Hierarchy(hierarchy), None) => hierarchy.check(checkpoint),
             (Self::PowerSgd(powersgd), Some(state)) => {
                 RestoreError::check_scale(checkpoint.scale_log2, None)?;
                 RestoreError::check_no_moment(checkpoint.moment)?;
                 Ok(powersgd.check_state(state)?)
             }
-            (Self::Packets(_), Some(_)) => Err(RestoreError::Unknown { what: STATE }),
+            (Self::Packets(_) | Self::Hierarchy(_), Some(_)) => Err(RestoreError::Unknown { what: STATE }),
             (Self::PowerSgd(_), None) => Err(RestoreError::Missing { what: STATE }),
         }
     }
@@ -55,6 +61,7 @@ impl Exchange {
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
         match (self, &checkpoint.powersgd) {
             (Self::Packets(packets), _) => packets.restore(checkpoint)?,
+            (Self::Hierarchy(hierarchy), _) => hierarchy.restore(checkpoint)?,
             (Self::PowerSgd(powersgd), Some(state)) => powersgd.set_state(state.clone()),
             (Self::PowerSgd(_), None) => {}
         }
@@ -70,6 +77,7 @@ impl Exchange {
     ) -> Result<Vec<Header>, SyncError> {
         match self {
             Self::Packets(packets) => packets.offer(turn, gradient, samples),
+            Self::Hierarchy(hierarchy) => hierarchy.offer(turn, gradient, samples),
             Self::PowerSgd(powersgd) => powersgd.offer(turn, gradient, samples),
         }
     }
@@ -83,6 +91,7 @@ impl Exchange {
     ) -> Result<(), SyncError> {
         match self {
             Self::Packets(packets) => packets.mean(turn, weights, mean),
+            Self::Hierarchy(hierarchy) => hierarchy.mean(turn, weights, mean),
             Self::PowerSgd(powersgd) => powersgd.mean(turn, weights, mean),
         }
     }
@@ -92,7 +101,7 @@ impl Exchange {
     pub(super) fn received(&mut self) -> Option<(Codec, Vec<&[u32]>)> {
         match self {
             Self::Packets(packets) => Some(packets.received()),
-            Self::PowerSgd(_) => None,
+            Self::Hierarchy(_) | Self::PowerSgd(_) => None,
         }
     }
 
@@ -100,6 +109,7 @@ impl Exchange {
     pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
         match self {
             Self::Packets(packets) => packets.follow(weights, mean),
+            Self::Hierarchy(hierarchy) => hierarchy.follow(weights, mean),
             // A step not taken has changed nothing.
             Self::PowerSgd(_) => Ok(()),
         }
@@ -109,6 +119,7 @@ impl Exchange {
     pub(super) fn scale_log2(&self) -> Option<i8> {
         match self {
             Self::Packets(packets) => packets.scale_log2(),
+            Self::Hierarchy(hierarchy) => hierarchy.scale_log2(),
             Self::PowerSgd(_) => None,
         }
     }

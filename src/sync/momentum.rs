@@ -6,7 +6,6 @@
 
 use super::engine::Backend;
 use super::exchange::Exchange;
-use super::packets::Packets;
 use super::{Config, SyncError};
 use crate::codec::{CHUNK, Codec, Gradient};
 use crate::optim::Exchanged;
@@ -28,8 +27,9 @@ impl Momentum {
     pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Option<Self>, SyncError> {
         let Some(decay) = config.optimizer.momentum_decay() else { return Ok(None) };
         let zeros = vec![0.0; layout.elements()];
-        let config = Config { backend: Backend::Cpu, ..config.clone() };
-        let exact = Exchange::Packets(Box::new(Packets::new(Codec::F32, &config, layout, own)?));
+        let (scheme, inner, backend) = (Codec::F32.into(), Codec::F32, Backend::Cpu);
+        let config = Config { scheme, inner, backend, ..config.clone() };
+        let exact = Exchange::new(&config, layout, own)?;
         Ok(Some(Self { decay, own: zeros.clone(), next: zeros, exact }))
     }
 

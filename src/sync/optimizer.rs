@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use super::exchange::Exchange;
 #[cfg(feature = "gpu")]
+use super::hierarchy::Sites;
+#[cfg(feature = "gpu")]
 use super::{Backend, OptimizerOn, Scale, Scheme};
 use super::{Config, SyncError};
 #[cfg(feature = "gpu")]
@@ -49,7 +51,9 @@ impl Optimizer {
             let has_state = codec.mean_state_words(1, codec.unit().elements) > 0;
             // Not every step then has packets of the codec, and with gradients in them.
             let always_gradients = optimizer.momentum_decay().is_none();
-            if always_gradients && !mean_on_host && !has_state {
+            // Packets of sites are put together on the host.
+            let flat = Sites::new(&config.sites).is_none();
+            if always_gradients && !mean_on_host && !has_state && flat {
                 return Ok(Self::Owner(Box::new(gpu::Owner::new(gpu, codec, optimizer, master)?)));
             }
         }

@@ -38,6 +38,8 @@ pub struct StepReport {
     pub gradient_packet_bytes: u64,
     /// Bytes of parameters.
     pub parameter_packet_bytes: u64,
+    /// Of those two, what left this rank's site; 0 where no sites are named, or only one, or none of several ranks.
+    pub wan_packet_bytes: u64,
     /// Bytes of all frames, headers included.
     pub frame_bytes: u64,
     /// UDP payload bytes at the socket during the step; 0 on a mesh without sockets. What is still in
@@ -67,6 +69,7 @@ impl StepReport {
             step,
             gradient_packet_bytes: 0,
             parameter_packet_bytes: 0,
+            wan_packet_bytes: 0,
             frame_bytes: 0,
             udp_bytes: 0,
             seconds: Seconds::default(),

@@ -1,6 +1,7 @@
 //! What of a checkpoint is refused before anything of it is believed: here, and by comparison with other ranks.
 
 use super::checkpoint::Checkpoint;
+use super::hierarchy::fingerprint;
 use super::powersgd;
 use super::scale::Moment;
 use crate::codec::{ConfigError, StateError, Step};
@@ -129,6 +130,7 @@ impl Checkpoint {
             ("world size", self.world_size.into(), here.world_size.into()),
             ("rank", self.rank.into(), here.rank.into()),
             ("number of parameters", self.elements, here.elements),
+            ("fingerprint of sites", fingerprint(&self.sites), fingerprint(&here.sites)),
             ("codec", self.scheme.into(), here.scheme.into()),
             ("length of the codec's state", self.codec_state.len() as u64, here.codec_state.len() as u64),
             ("length of the mean's state", self.mean_state.len() as u64, here.mean_state.len() as u64),

@@ -6,9 +6,11 @@
 
 use gradwire_transport::Rank;
 
+use super::hierarchy::{Sites, fingerprint};
 use super::scheme::SchemeId;
 use super::{Config, NonFinite, Scale, SyncError};
 use crate::codec::Parameter;
+use crate::digest::fnv1a;
 use crate::optim::{self, Value};
 
 /// Bytes of the settings on the wire.
@@ -28,6 +30,9 @@ const OPTIMIZER: usize = REST + 2;
 /// Behind them: where tensors begin and end, for an optimizer that looks at them.
 const TENSORS: usize = 28;
 
+/// Behind that: who is in a site with whom, and the codec inside a site, where there are sites.
+const SITES: usize = 29;
+
 /// A field's name, and how its bits are shown.
 type Field = (&'static str, fn(u32) -> String);
 
@@ -42,7 +47,12 @@ const FIRST: [Field; PARAMETERS] = [
 const MIDDLE: [Field; OPTIMIZER - REST] =
     [("policy for non-finite gradients", unsigned), ("optimizer", unsigned)];
 
-const LAST: [Field; 1] = [("fingerprint of tensor sizes", unsigned)];
+const LAST: [Field; FIELDS - TENSORS] = [
+    ("fingerprint of tensor sizes", unsigned),
+    ("fingerprint of sites", unsigned),
+    ("codec inside a site", codec_name),
+    ("fingerprint of parameters of the codec inside a site", unsigned),
+];
 
 /// One rank's settings, as they travel.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +91,11 @@ impl Settings {
         }
         if config.optimizer.looks_at_tensors() {
             fields[TENSORS] = config.tensors(parameters).fingerprint();
+        }
+        if let Some(sites) = Sites::new(&config.sites) {
+            [fields[SITES], _] = split(fingerprint(&sites.numbers()));
+            fields[SITES + 1] = u32::from(u8::from(config.inner.id()));
+            [fields[SITES + 2], _] = split(fnv1a(config.inner.to_string().into_bytes()));
         }
         Self { fields, own, optimizer: config.optimizer }
     }
@@ -122,7 +137,7 @@ impl Settings {
                     Value::Steps(_) => (parameter.name, unsigned),
                 })
             }
-            _ => LAST.get(index - TENSORS).copied().unwrap_or(RESERVED),
+            _ => LAST[index - TENSORS],
         }
     }
 }
@@ -212,6 +227,34 @@ mod tests {
         assert!(error.to_string().starts_with("rank 1 has fingerprint of tensor sizes "), "{error}");
         let whole = Settings::new(&lamb(7, &[]), 100);
         assert!(whole.compare(Rank(1), &Settings::new(&lamb(7, &[100]), 100).encode()).is_ok());
+    }
+
+    #[test]
+    fn sites_are_compared_where_there_are_some() {
+        let named = |sites: &[u32], inner: &str| Config {
+            sites: sites.to_vec(),
+            inner: inner.parse().unwrap(),
+            ..config()
+        };
+        let ours = Settings::new(&named(&[0, 0, 1], "block8"), 100);
+        let say = |theirs: &Config| {
+            let theirs = Settings::new(theirs, 100).encode();
+            ours.compare(Rank(1), &theirs).map_err(|error| error.to_string())
+        };
+        assert_eq!(say(&named(&[7, 7, 2], "block8")), Ok(()));
+        for sites in [&[0, 1, 1][..], &[0, 1, 0], &[]] {
+            let error = say(&named(sites, "block8")).unwrap_err();
+            assert!(error.starts_with("rank 1 has fingerprint of sites "), "{error}");
+        }
+        let error = say(&named(&[0, 0, 1], "bf16"));
+        assert_eq!(error, Err("rank 1 has codec inside a site bf16, ours is block8".into()));
+        let error = say(&named(&[0, 0, 1], "block8:block=32")).unwrap_err();
+        assert!(error.starts_with("rank 1 has fingerprint of parameters of the codec inside"), "{error}");
+
+        let flat = Settings::new(&config(), 100);
+        for sites in [&[0, 0, 0][..], &[0, 1, 2]] {
+            assert!(flat.compare(Rank(1), &Settings::new(&named(sites, "f32"), 100).encode()).is_ok());
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! `gradwire node`: fleets of two, started by hand.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -74,6 +76,7 @@ fn nodes_that_disagree_end_with_1_and_name_what_differs() {
         ("--codec=f32", "has codec \""),
         ("--codec=loco:decay=0", "has loco parameter decay \""),
         ("--scale=-3", "scale 2^-3"),
+        ("--sites=2", "in sites 0,0 with bf16 inside"),
         ("--seed=9", "seed"),
         ("--steps=4", "steps"),
         ("--batch=9", "samples per rank"),
@@ -158,6 +161,43 @@ fn rank_and_world_size_come_from_the_identity_and_the_peers_file() {
         let line = one_line(&output);
         assert!(line.contains("peers.toml") && line.contains(word), "{line}");
     }
+}
+
+#[test]
+fn nodes_in_the_sites_of_a_peers_file_end_as_a_training_of_the_same_sites_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let made = output(&["keygen", "--world-size=3", "--out", run.to_str().unwrap()]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let entry = |(rank, site)| {
+        format!("[[peer]]\nrank = {rank}\naddress = \"127.0.0.1:{}\"\nsite = \"{site}\"\n", free_port())
+    };
+    let peers = folder.path().join("peers.toml");
+    fs::write(&peers, [(0, "oslo"), (1, "rome"), (2, "rome")].map(entry).concat()).unwrap();
+    let options = ["--backend=cpu", "--steps=3", "--batch=8", "--json"];
+    let node = |rank: u32, more: &[&str]| {
+        let identity = format!("--identity={}", run.join(format!("rank-{rank}.pem")).display());
+        let place = ["node".to_owned(), identity, format!("--peers={}", peers.display())];
+        start(&with(&with(&place, &options), more), &[])
+    };
+    let nodes = [0, 1, 2].map(|rank| node(rank, &[]));
+    let reports = nodes.map(|node| {
+        let output = node.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    });
+    let out = folder.path().join("train");
+    let train = ["train", "--nodes=3", "--sites=1,2", "--mesh=memory", "--compare=none", "--out"];
+    let output = output(&[&train[..], &[out.to_str().unwrap()], &options].concat());
+    let trained: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for report in &reports {
+        assert_eq!(report["parameters_blake3"], trained["runs"][0]["parameters_blake3"]);
+        assert!(report["bytes"]["wan_packets"].as_u64().unwrap() > 0, "{report}");
+    }
+
+    let refused = node(0, &["--sites=1,2"]).wait_with_output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(one_line(&refused).contains("--sites and a peers file with sites"), "{}", text(&refused.stderr));
 }
 
 #[test]
@@ -260,4 +300,59 @@ fn a_node_writes_over_no_run() {
         text(&again.stderr)
     );
     assert_eq!(std::fs::read(out.join("steps.jsonl")).unwrap(), steps);
+}
+
+/// One metric's value, as Prometheus would read it from `port`; `None` while there is none.
+fn metric(port: u16, name: &str) -> Option<f64> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let line = answer.lines().find(|line| line.starts_with(name))?;
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+#[test]
+fn a_node_serves_its_numbers_to_prometheus() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let [zero, one] = two_nodes(folder.path()).map(|args| {
+        args.into_iter()
+            .filter(|arg| !arg.starts_with("--steps"))
+            .chain(["--steps=1000000".into()])
+            .collect::<Vec<_>>()
+    });
+    let more = ["--rank=0".into(), "--world-size=2".into(), format!("--metrics=127.0.0.1:{port}")];
+    let mut zero = start(&[zero, more.to_vec()].concat(), &[]);
+    let mut one = start(&[one, vec!["--rank=1".into(), "--world-size=2".into()]].concat(), &[]);
+    let wanted = [
+        "gradwire_step{rank=\"0\"}",
+        "gradwire_stage_seconds_count{rank=\"0\",stage=\"exchange\"}",
+        "gradwire_packet_sent_bytes_total{rank=\"0\",kind=\"gradient\"}",
+        "gradwire_peer_udp_sent_bytes_total{rank=\"0\",peer=\"1\"}",
+        "gradwire_peer_round_trip_seconds{rank=\"0\",peer=\"1\"}",
+    ];
+    let began = Instant::now();
+    let mut missing: Vec<&str> = wanted.to_vec();
+    while !missing.is_empty() && began.elapsed() < Duration::from_secs(60) {
+        missing.retain(|name| metric(port, name).is_none_or(|value| value <= 0.0));
+    }
+    for node in [&mut zero, &mut one] {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+    assert!(missing.is_empty(), "never above 0: {missing:?}");
+}
+
+#[test]
+fn an_address_for_metrics_that_is_taken_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let [zero, _] = two_nodes(folder.path());
+    let more = ["--rank=0".into(), "--world-size=2".into(), format!("--metrics={address}")];
+    let output = start(&[zero, more.to_vec()].concat(), &[]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains(&format!("--metrics {address}: ")), "{}", text(&output.stderr));
 }

@@ -40,6 +40,21 @@ pub(crate) fn gpus() -> Vec<Gpu> {
     gpus
 }
 
+/// That `check` fails on every adapter with the shader `source` in which `right` is replaced by `wrong`.
+pub(crate) fn notices(
+    source: &str,
+    right: &str,
+    wrong: &str,
+    check: impl Fn(&Gpu, &str) -> Result<(), String>,
+) {
+    let edited = source.replace(right, wrong);
+    assert_ne!(edited, source, "{right} is no longer in the shader: edit this test");
+    for gpu in gpus() {
+        let result = check(&gpu, &edited);
+        assert!(result.is_err(), "{wrong} in place of {right} went unnoticed on {}", gpu.info().name);
+    }
+}
+
 /// The slowest variant, which is the definition itself.
 pub(crate) fn definition() -> Variant {
     variants()[0]

@@ -4,16 +4,14 @@
 Written to be read, not to be fast: exact fractions, one element at a time, and no bit trick that the crate has too.
 Every backend must give the same bits as this file. It needs no package; ef comes from loco_reference.py.
 
-    python3 cast_reference.py --seed 7 --out .       # write golden vectors: f32.json, f16.json, ...
-    python3 cast_reference.py --check .              # re-derive and compare
+    python3 cast_reference.py --out .       # write the golden vectors: f32.json, f16.json, ...
+    python3 cast_reference.py --check .     # derive them again and compare
 """
-import argparse
-import json
-import os
 import random
 import struct
 from fractions import Fraction
 
+import command
 import loco_reference as loco
 
 NAN = 0x7FC00000
@@ -304,33 +302,12 @@ def cases_of(name, rng):
     return cases
 
 
-NAMES = ("f32", "f16", "bf16", "fp8", "ef", "intsgd")
-
-
-def vectors(name, seed):
-    rng = random.Random(f"{name} {seed}")
-    return {"codec": name, "spec": "CODECS.md section 3", "seed": seed, "cases": cases_of(name, rng)}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", help="folder")
-    parser.add_argument("--check", help="folder")
-    args = parser.parse_args()
-    for name in NAMES:
-        if args.check:
-            with open(os.path.join(args.check, name + ".json")) as f:
-                stored = json.load(f)
-            if stored != json.loads(json.dumps(vectors(name, stored["seed"]))):
-                raise SystemExit(f"{name}: DIFFERENT")
-            print(f"{name}: same")
-        elif args.out:
-            with open(os.path.join(args.out, name + ".json"), "w") as f:
-                f.write(json.dumps(vectors(name, args.seed), separators=(",", ":")) + "\n")
-        else:
-            print(json.dumps(vectors(name, args.seed), separators=(",", ":")))
+def vectors(seed):
+    def file(name):
+        rng = random.Random(f"{name} {seed}")
+        return {"codec": name, "spec": "CODECS.md section 3", "seed": seed, "cases": cases_of(name, rng)}
+    return [file(name) for name in ("f32", "f16", "bf16", "fp8", "ef", "intsgd")]
 
 
 if __name__ == "__main__":
-    main()
+    command.run(__doc__, vectors, 20261129)

@@ -4,15 +4,15 @@
 Written to be read, not to be fast: exact fractions, one element at a time, every rule in the words of the documentation.
 It needs no package. Golden vectors:
 
-    python3 loco_block_reference.py        # writes loco_block.json, block8.json and block4.json beside itself
+    python3 loco_block_reference.py --out .       # write loco_block.json, block8.json and block4.json
+    python3 loco_block_reference.py --check .     # derive them again and compare
 """
-import json
-import os
 import random
 import struct
 from fractions import Fraction
 
-SEED = 20261130
+import command
+
 BLOCKS = 4                                                  # of a unit: their scale bytes fill one word
 DIVISOR = {2: Fraction(2), 4: Fraction(15, 2), 8: Fraction(128)}
 
@@ -253,31 +253,25 @@ def case(rng, n, cfg, world_size, steps, first_step):
     return {"n": n, "config": shown, "weights": weights, "ranks": ranks, "averages": averages}
 
 
-def write(name, codec, cases):
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
-    with open(path, "w") as file:
-        spec = {"codec": codec, "spec": "CODECS.md sections 2 and 3", "seed": SEED, "cases": cases}
-        json.dump(spec, file, separators=(",", ":"))
-        file.write("\n")
-
-
-def main():
-    rng = random.Random(SEED)
+def vectors(seed):
+    rng = random.Random(seed)
     loco = lambda *values: dict(zip(("bits", "block", "base_log2", "decay", "reset_every"), values))
+    file = lambda codec, cases: {"codec": codec, "spec": "CODECS.md sections 2 and 3", "seed": seed, "cases": cases}
     cases = []
     for cfg in (loco(4, 64, -50, 0, 512), loco(8, 40, -20, 205, 3), loco(2, 32, 0, 64, 0), loco(4, 72, 55, 255, 0),
                 loco(2, 136, -80, 128, 2)):
         for n, world_size in ((1, 1), (9, 2), (65, 3), (257, 1), (300, 1)):
             cases.append(case(rng, n, cfg, world_size, 3, rng.choice((1, 2, 511))))
-    write("loco_block.json", "loco-block", cases)
+    files = [file("loco-block", cases)]
     for bits in (8, 4):
         cases = []
         for block, base_log2 in ((64, -50), (48, 0)):
             cfg = {"bits": bits, "block": block, "base_log2": base_log2}
             for n, world_size in ((1, 1), (9, 5), (65, 3), (300, 2)):
                 cases.append(case(rng, n, cfg, world_size, 2, 1))
-        write(f"block{bits}.json", f"block{bits}", cases)
+        files.append(file(f"block{bits}", cases))
+    return files
 
 
 if __name__ == "__main__":
-    main()
+    command.run(__doc__, vectors, 20261130)

@@ -4,14 +4,14 @@
 Written to be read, not to be fast: plain Python integers and exact fractions, one block at a time.
 Every backend must give the same bits as this file. It needs no package.
 
-    python3 sign_reference.py --seed 20261129 --out sign.json   # write golden vectors
-    python3 sign_reference.py --check sign.json                 # re-derive and compare
+    python3 sign_reference.py --out .       # write the golden vectors
+    python3 sign_reference.py --check .     # derive them again and compare
 """
-import argparse
-import json
 import random
 import struct
 from fractions import Fraction
+
+import command
 
 DIGITS = 19                 # binary digits of the block's largest gradient or residual that count
 BLOCKS = 4                  # blocks of one unit, as many as scale bytes in a word
@@ -260,28 +260,8 @@ def vectors(seed):
         cases.append(case(rng, 33, Config(block=32), 3, [kind] * 3, 1))
     cases.append(case(rng, 257, Config(), 1, ["normal", "huge", "few digits"], 1))
     cases.append(case(rng, 1025, Config(block=1024), 1, ["huge"], 1))
-    return {"codec": "sign", "spec": "CODECS.md section 3", "seed": seed, "cases": cases}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=20261129)
-    parser.add_argument("--out")
-    parser.add_argument("--check")
-    args = parser.parse_args()
-    if args.check:
-        with open(args.check) as file:
-            stored = json.load(file)
-        same = stored == json.loads(json.dumps(vectors(stored["seed"])))
-        print("same" if same else "DIFFERENT")
-        raise SystemExit(0 if same else 1)
-    text = json.dumps(vectors(args.seed), separators=(",", ":"))
-    if args.out:
-        with open(args.out, "w") as file:
-            file.write(text + "\n")
-    else:
-        print(text)
+    return [{"codec": "sign", "spec": "CODECS.md section 3", "seed": seed, "cases": cases}]
 
 
 if __name__ == "__main__":
-    main()
+    command.run(__doc__, vectors, 20261129)

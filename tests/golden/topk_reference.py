@@ -1,16 +1,16 @@
 """Readable reference of the `topk` codec: fractions, sorting and lists of bits, one chunk at a time. It needs no package.
 
-    python3 topk_reference.py --out topk.json       # write golden vectors
-    python3 topk_reference.py --check topk.json     # derive them again and compare
+    python3 topk_reference.py --out .       # write the golden vectors
+    python3 topk_reference.py --check .     # derive them again and compare
 
 Numbers are exact fractions; what is rounded says so. Independent of the crate: nothing is shared but the words of its
 documentation.
 """
-import argparse
-import json
 import math
 import random
 from fractions import Fraction
+
+import command
 
 F32_MAX = Fraction(2) ** 128 - Fraction(2) ** 104
 F32_NORMAL = Fraction(1, 2 ** 126)
@@ -348,28 +348,8 @@ def vectors(seed):
     cases.append(case(rng, 520, Config(chunk=512, k=100, residual_bits=8, scale_log2=-3), 1, 2, "wild"))
     cases.append(case(rng, 200, Config(), 1, 1, "gauss"))
     cases.append(case(rng, 4096, Config(residual_bits=8), 1, 1, "gauss"))
-    return {"codec": "topk", "spec": "CODECS.md section 3", "seed": seed, "cases": cases}
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=20261130)
-    parser.add_argument("--out")
-    parser.add_argument("--check")
-    args = parser.parse_args()
-    if args.check:
-        with open(args.check) as file:
-            stored = json.load(file)
-        same = stored == json.loads(json.dumps(vectors(stored["seed"])))
-        print("same" if same else "DIFFERENT")
-        raise SystemExit(0 if same else 1)
-    text = json.dumps(vectors(args.seed), separators=(",", ":"))
-    if args.out:
-        with open(args.out, "w") as file:
-            file.write(text + "\n")
-    else:
-        print(text)
+    return [{"codec": "topk", "spec": "CODECS.md section 3", "seed": seed, "cases": cases}]
 
 
 if __name__ == "__main__":
-    main()
+    command.run(__doc__, vectors, 20261130)

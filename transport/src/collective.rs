@@ -1,7 +1,8 @@
 //! All-to-all, all-gather and barrier as state machines without socket, clock or thread.
 //!
 //! All three are one [`Exchange`]: a message for every peer, a message of known length from every peer. What
-//! differs is what the messages are, and so the price:
+//! differs is what the messages are, and so the price. Below it is a [`Flow`], which knows messages by their lengths and
+//! carries them piece by piece: for whoever makes bytes as they go and uses them as they come ([`Pieces`]).
 //!
 //! | collective | steps | bytes sent per rank | bytes received per rank |
 //! |---|---|---|---|
@@ -14,16 +15,25 @@
 
 mod all_gather;
 mod all_to_all;
+mod assembly;
 mod barrier;
+mod cut;
 mod exchange;
+mod flow;
 mod incoming;
 mod limits;
 mod outgoing;
-pub(crate) mod piece;
+mod pieces;
 
 pub use all_gather::all_gather;
 pub use all_to_all::all_to_all;
 pub use barrier::barrier;
+pub use cut::Cut;
+pub(crate) use cut::inside;
 pub use exchange::Exchange;
-pub(crate) use exchange::check;
+pub use flow::Flow;
+pub(crate) use flow::check;
 pub use limits::Limits;
+pub(crate) use limits::kept_bytes;
+pub use outgoing::Part;
+pub use pieces::Pieces;

@@ -107,6 +107,14 @@ pub enum FrameError {
         /// Bytes of the message in this one.
         now: u64,
     },
+    /// More of the next collective than a peer may send before it hears that this rank has begun.
+    #[error("{kept} bytes to keep for the next exchange, limit {limit}")]
+    Ahead {
+        /// What it would cost to keep what was sent.
+        kept: u64,
+        /// What one peer may cost ([`crate::Limits::ahead_bytes`]).
+        limit: u64,
+    },
     /// A frame from a rank that is not one of the others in this world.
     #[error("not a peer of rank {own} in a world of {size} ranks")]
     Stranger {
@@ -226,6 +234,24 @@ pub enum ExchangeError {
         /// Bytes of its message.
         total: u64,
     },
+    /// `rank` has sent its message, but took nothing of this rank's for `waited`.
+    #[error(
+        "rank {rank} took nothing of step {step} for {waited:.1?}, deadline {deadline:.1?} ({missing} of {total} bytes wait)"
+    )]
+    Unread {
+        /// The rank at fault.
+        rank: Rank,
+        /// How long there was no room for the next piece.
+        waited: Duration,
+        /// How long was allowed.
+        deadline: Duration,
+        /// The step in progress.
+        step: u64,
+        /// Bytes that wait for room.
+        missing: u64,
+        /// Bytes of the message for it.
+        total: u64,
+    },
     /// `rank` is gone.
     #[error("rank {rank} {loss} (step {step}, {missing} of {total} bytes missing)")]
     Lost {
@@ -294,6 +320,7 @@ impl ExchangeError {
             Self::Lost { loss: Loss::Paused { .. }, .. } => None,
             Self::Silent { rank, .. }
             | Self::Stalled { rank, .. }
+            | Self::Unread { rank, .. }
             | Self::Lost { rank, .. }
             | Self::Length { rank, .. }
             | Self::Frame { rank, .. } => Some(*rank),

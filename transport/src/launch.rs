@@ -202,12 +202,12 @@ impl Environment<'_> {
                 (None, Launcher::Torchrun) => return Err(missing(source, "MASTER_PORT")),
                 (port, _) => port.unwrap_or(DEFAULT_PORT),
             };
-            return Ok(Some(join(&host, port)));
+            return reachable("MASTER_ADDR", host, port).map(Some);
         }
         let port = port.unwrap_or(DEFAULT_PORT);
         match source {
             Launcher::Torchrun => Err(missing(source, "MASTER_ADDR")),
-            Launcher::Slurm => self.slurm_host().map(|host| host.map(|host| join(&host, port))),
+            Launcher::Slurm => self.slurm_host(port),
             Launcher::OpenMpi | Launcher::Kubernetes => Ok(None),
         }
     }
@@ -222,23 +222,33 @@ impl Environment<'_> {
         }
     }
 
-    fn slurm_host(&self) -> Result<Option<String>, LaunchError> {
+    fn slurm_host(&self, port: u16) -> Result<Option<String>, LaunchError> {
         for variable in ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"] {
             if let Some(value) = self.text(variable) {
                 return match first_host(&value) {
-                    Some(host) => Ok(Some(host)),
+                    Some(host) => reachable(variable, host, port).map(Some),
                     None => {
                         Err(LaunchError::Value { variable, value, expected: "a list such as gpu[03-07,9]" })
                     }
                 };
             }
         }
-        Ok(self.text("SLURM_LAUNCH_NODE_IPADDR"))
+        let variable = "SLURM_LAUNCH_NODE_IPADDR";
+        self.text(variable).map(|host| reachable(variable, host, port)).transpose()
     }
 }
 
 fn missing(source_name: Launcher, variable: &'static str) -> LaunchError {
     LaunchError::Missing { source_name, variable }
+}
+
+/// The address of `host`, which `variable` says.
+fn reachable(variable: &'static str, host: String, port: u16) -> Result<String, LaunchError> {
+    let address = join(&host, port);
+    match address::check(&address) {
+        Ok(_) => Ok(address),
+        Err(_) => Err(LaunchError::Value { variable, value: host, expected: "a host name or an IP address" }),
+    }
 }
 
 fn join(host: &str, port: u16) -> String {
@@ -346,6 +356,13 @@ mod tests {
         assert_eq!(with(0, "8"), "torchrun: rank 8 is not below the world size 8");
         assert_eq!(with(1, "0"), "torchrun: world size 0 is not in 1..=4096");
         assert_eq!(with(3, "65536"), r#"MASTER_PORT is "65536", a port from 1 to 65535 is expected"#);
+        assert_eq!(with(2, "a b"), r#"MASTER_ADDR is "a b", a host name or an IP address is expected"#);
+        let ip = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_LAUNCH_NODE_IPADDR", "fe80::x")];
+        let said = error(&ip);
+        assert_eq!(
+            said,
+            r#"SLURM_LAUNCH_NODE_IPADDR is "fe80::x", a host name or an IP address is expected"#
+        );
         let nodes = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_NODELIST", "gpu[")];
         assert_eq!(error(&nodes), r#"SLURM_JOB_NODELIST is "gpu[", a list such as gpu[03-07,9] is expected"#);
     }

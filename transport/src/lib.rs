@@ -26,7 +26,7 @@ pub mod sim;
 pub mod stats;
 pub mod world;
 
-pub use collective::Limits;
+pub use collective::{Cut, Limits, Pieces};
 pub use error::{Abort, ExchangeError, FrameError, Loss};
 pub use frame::{Frame, Header, Operation, Tag, WIRE_VERSION};
 pub use launch::{Known, Launch, LaunchError, Launcher};

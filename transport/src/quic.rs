@@ -9,8 +9,8 @@
 //!
 //! **What a peer can do**: nothing without a certificate of the run but cost a handshake, up to 256 at a time; once all
 //! ranks have joined, 4 at a time and 40 per second, at rank 0 only, which tells surplus processes that they are.
-//! With one, it can make this node store [`Tuning::unconsumed`] bytes plus one frame per stream, and be noticed:
-//! see [`crate::Loss`].
+//! With one, it can make this node store its share of [`Tuning::unconsumed`] plus one frame per stream, and be
+//! noticed: see [`crate::Loss`].
 //!
 //! ```no_run
 //! use gradwire_transport::World;
@@ -31,11 +31,15 @@ mod config;
 pub mod congestion;
 mod endpoint;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod greet;
 mod hello;
 pub mod identity;
 mod join;
 mod link;
+mod load;
 mod mesh;
 mod peers;
 mod reset;

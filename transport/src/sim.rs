@@ -10,12 +10,15 @@
 //! Each node has one line in and one line out, as a host behind one network interface has: packets for different peers
 //! share it.
 
+mod clock;
 mod config;
+mod mesh;
 mod network;
 mod random;
 mod shaper;
 mod wire;
 
 pub use config::{LinkConfig, LinkError, WireConfig};
+pub use mesh::{Fault, Killed, SimClock, SimConfig, SimMesh, mesh};
 pub use network::{Arrival, Network, Traffic};
 pub use random::Random;

@@ -277,13 +277,53 @@ fn what_is_sent_ahead_is_held_to_the_rules_at_once() {
     assert_eq!(error, FrameError::Sender { claimed: Rank(0), actual: Rank(1) });
     let error = ahead([early(|_| {}), early(|_| {})]);
     assert_eq!(error, FrameError::Repeated { offset: 0, end: 16 });
-    let error = ahead([early(|header| header.offset = 3)]);
-    assert_eq!(error, FrameError::Piece { offset: 3, length: 16, piece: 16 });
+    let error = ahead([early(|header| header.offset = 25)]);
+    assert_eq!(error, FrameError::Outside { offset: 25, length: 16, total: 40 });
+    let error = ahead([early(|header| header.length = 17)]);
+    assert_eq!(error, FrameError::Truncated { have: 16, need: 17 });
     let error = ahead([early(|_| {}), early(|header| (header.offset, header.total) = (16, 48))]);
     assert_eq!(error, FrameError::Total { before: 40, now: 48 });
     let longest = small_pieces().message_bytes;
     let error = ahead([early(|header| header.total = u64::MAX)]);
     assert_eq!(error, FrameError::Oversized { length: u64::MAX, limit: longest });
+}
+
+/// How messages are cut is the operation's own, so that is when it is known what is a piece.
+#[test]
+fn what_was_sent_ahead_and_is_no_piece_is_refused_when_its_operation_begins() {
+    for offset in [3, 8, 24] {
+        let (mut communicator, mut peer) = facing();
+        let next = operation(6, 0);
+        let mut odd = frame(offset, 16);
+        odd.header.operation = next;
+        peer.send(Rank(0), odd);
+        send_message(&mut peer, NOW);
+        gather(&mut communicator, NOW).unwrap();
+        let error = gather(&mut communicator, next).unwrap_err();
+        let source = FrameError::Piece { offset, length: 16, piece: 16 };
+        assert_eq!(error, ExchangeError::Frame { rank: Rank(1), step: 6, source });
+    }
+}
+
+#[test]
+fn more_ahead_than_a_peer_may_send_is_refused() {
+    // The least share: one whole frame, and what it costs to keep it.
+    let limits = Limits { ahead_bytes: 0, ..small_pieces() };
+    let limit = (1 << 20) + 568;
+    let (length, cost) = (1000, 1568);
+    let mut meshes = memory::mesh(2, EPOCH);
+    let mut peer = meshes.pop().unwrap();
+    let mut communicator = Communicator::new(Box::new(meshes.pop().unwrap()), limits);
+    let total = 2 << 20;
+    for offset in (0..).step_by(length).take(limit / cost + 1) {
+        let mut early = frame(offset, length);
+        (early.header.operation, early.header.total) = (operation(6, 0), total);
+        peer.send(Rank(0), early);
+    }
+    let error = gather(&mut communicator, NOW).unwrap_err();
+    let kept = (limit / cost + 1) as u64 * cost as u64;
+    let source = FrameError::Ahead { kept, limit: limit as u64 };
+    assert_eq!(error, ExchangeError::Frame { rank: Rank(1), step: 5, source });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: what a machine needs for the tests, then the tests. `cargo xtask ci`: everything CI checks.
+//! `cargo xtask fuzz`: hostile input.
 
+mod fuzz;
 mod vulkan;
 
 use std::env;
@@ -7,7 +9,11 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 usage: cargo xtask test [--without-gpu]   install a Vulkan driver if there is no adapter, then run all tests
-       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs
+       cargo xtask chaos [--runs N] [--seed S]
+                                          N seeded runs of 64 simulated ranks with faults, 1,000 from seed 1 by default
+       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs, `cargo xtask fuzz --smoke`
+       cargo xtask fuzz --smoke           every fuzz target over its corpus and seeded mutations of it
+       cargo xtask fuzz TARGET --runs N   one fuzz target under libFuzzer (needs a C++ compiler)
 
 --without-gpu   install nothing; tests that need an adapter say that they were skipped";
 
@@ -17,7 +23,13 @@ fn main() -> ExitCode {
     let result = match arguments[..] {
         ["test"] => test(true),
         ["test", "--without-gpu"] => test(false),
+        ["chaos"] => chaos("1000", "1"),
+        ["chaos", "--runs", runs] => chaos(runs, "1"),
+        ["chaos", "--seed", seed] => chaos("1000", seed),
+        ["chaos", "--runs", runs, "--seed", seed] => chaos(runs, seed),
         ["ci"] => ci(),
+        ["fuzz", "--smoke"] => fuzz::smoke(),
+        ["fuzz", target, "--runs", runs] => fuzz::target(target, runs),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -48,7 +60,8 @@ fn ci() -> Result<(), String> {
     run(cargo().args(["check", "--package", "gradwire-transport", "--no-default-features"]))?;
     test(true)?;
     let docs = ["doc", "--workspace", "--all-features", "--no-deps"];
-    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))
+    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))?;
+    fuzz::smoke()
 }
 
 fn test(gpu: bool) -> Result<(), String> {
@@ -66,6 +79,12 @@ fn test(gpu: bool) -> Result<(), String> {
     } else {
         run(cargo().arg("test").args(scope).envs(environment))
     }
+}
+
+fn chaos(runs: &str, seed: &str) -> Result<(), String> {
+    let test =
+        ["test", "--release", "--no-default-features", "--test", "chaos", "--", "--nocapture", "every_run"];
+    run(cargo().args(test).env("GRADWIRE_CHAOS_RUNS", runs).env("GRADWIRE_CHAOS_SEED", seed))
 }
 
 /// The cargo that runs this task.

@@ -11,6 +11,7 @@ use gradwire::sync::{Backend, Config, Scale, Scheme, powersgd};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::sites::{SiteArgs, Sites};
 use crate::task::{Layout, Task, digits::Digits, text::Text};
 
 /// How a codec is shown in `--help`.
@@ -102,6 +103,8 @@ pub(crate) struct TrainingArgs {
     /// Seconds without a byte after which a rank is lost, 0.1 to 3600; counts only after all ranks have joined.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub(crate) deadline: f64,
+    #[command(flatten)]
+    pub(crate) sites: SiteArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +130,7 @@ pub(crate) struct Job {
     pub(crate) seed: u64,
     pub(crate) adapter: Option<String>,
     pub(crate) silence: Duration,
+    pub(crate) sites: Sites,
 }
 
 impl TrainingArgs {
@@ -143,8 +147,8 @@ impl TrainingArgs {
         Ok(())
     }
 
-    /// Checks what a type can't, for `world_size` ranks.
-    pub(crate) fn job(&self, world_size: u32) -> Result<Job, Failure> {
+    /// Checks what a type can't, for `world_size` ranks, in these sites if a peers file has some.
+    pub(crate) fn job(&self, world_size: u32, peers: &[u32]) -> Result<Job, Failure> {
         let Self { task, optimizer: optimizer_name, weight_decay, .. } = *self;
         match (task, &self.data) {
             (TaskName::Text, None) => {
@@ -221,6 +225,7 @@ impl TrainingArgs {
             seed: self.seed,
             adapter: self.adapter.clone(),
             silence: Duration::from_secs_f64(self.deadline),
+            sites: self.sites.sites(world_size, peers)?,
         })
     }
 }
@@ -243,13 +248,15 @@ impl Job {
             }
             _ => Scale::Auto,
         };
-        Config {
+        let mut config = Config {
             shapes: layout.shapes(),
             tensors: layout.sizes(),
             scale,
             backend,
             ..Config::new(scheme, self.optimizer)
-        }
+        };
+        self.sites.apply(&mut config);
+        config
     }
 
     /// The learning rate of `step` (counted from 0): rises over the first twentieth of the steps, then falls to 0.
@@ -283,6 +290,7 @@ impl Job {
             format!("--deadline={}", self.silence.as_secs_f64()),
         ];
         flags.extend(self.warmup.iter().map(|steps| format!("--warmup={steps}")));
+        flags.extend(self.sites.to_flags());
         flags.extend(self.adapter.iter().map(|name| format!("--adapter={name}")));
         flags
     }
@@ -319,18 +327,26 @@ mod tests {
 
     #[test]
     fn another_process_arrives_at_the_same_job() {
-        let given =
-            ["x", "--seed=9", "--scale=-3", "--lr=0.1", "--optimizer=sgd", "--steps=7", "--deadline=1.5"];
-        let job = Line::parse_from(given).training.job(2).unwrap();
+        let given = [
+            "x",
+            "--seed=9",
+            "--scale=-3",
+            "--lr=0.1",
+            "--optimizer=sgd",
+            "--steps=7",
+            "--deadline=1.5",
+            "--sites=1,1",
+        ];
+        let job = Line::parse_from(given).training.job(2, &[]).unwrap();
         let flags = [vec!["x".to_owned()], job.to_flags()].concat();
-        let again = Line::parse_from(flags).training.job(2).unwrap();
+        let again = Line::parse_from(flags).training.job(2, &[]).unwrap();
         assert_eq!(format!("{job:?}"), format!("{again:?}"));
     }
 
     #[test]
     fn the_learning_rate_rises_to_its_peak_and_falls_to_nearly_nothing() {
         for steps in [1, 2, 19, 20, 600] {
-            let job = Line::parse_from(["x", &format!("--steps={steps}")]).training.job(1).unwrap();
+            let job = Line::parse_from(["x", &format!("--steps={steps}")]).training.job(1, &[]).unwrap();
             let rates: Vec<f32> = (0..steps).map(|step| job.learning_rate_at(step)).collect();
             assert!(rates.iter().all(|rate| *rate > 0.0 && *rate <= job.learning_rate), "{rates:?}");
             assert!(rates.contains(&job.learning_rate), "{rates:?}");

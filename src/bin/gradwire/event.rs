@@ -59,7 +59,9 @@ pub(crate) struct Step {
 pub(crate) struct Bytes {
     pub(crate) gradient_packets: u64,
     pub(crate) parameter_packets: u64,
-    /// Both of these and everything else in frames, headers included.
+    /// Of these two, what went to other sites; 0 where there are none.
+    pub(crate) wan_packets: u64,
+    /// All packets and everything else in frames, headers included.
     pub(crate) frames: u64,
     /// UDP payload at the socket, acknowledgements and handshakes included; 0 without sockets.
     pub(crate) udp: u64,
@@ -69,6 +71,7 @@ impl std::ops::AddAssign for Bytes {
     fn add_assign(&mut self, other: Self) {
         self.gradient_packets += other.gradient_packets;
         self.parameter_packets += other.parameter_packets;
+        self.wan_packets += other.wan_packets;
         self.frames += other.frames;
         self.udp += other.udp;
     }

@@ -19,6 +19,7 @@ mod node;
 mod rank;
 mod report;
 mod say;
+mod sites;
 mod task;
 mod train;
 mod vectors;
@@ -32,7 +33,7 @@ use clap::error::{ContextKind, ErrorKind};
 /// Low-bit gradient exchange for mixed GPU fleets.
 ///
 /// Messages and progress go to stderr, results to stdout. Exit status: 0 done, 1 the work failed, 2 wrong usage.
-/// RUST_LOG sets the log level (default warn).
+/// RUST_LOG sets the log level (default warn); with gradwire=debug every step says how long it took.
 #[derive(Parser)]
 #[command(name = "gradwire", version, propagate_version = true)]
 struct Cli {
@@ -95,6 +96,7 @@ fn in_one_line(text: &str) -> String {
 /// otherwise show each of them once per rank.
 fn log_to_stderr(is_child: bool) {
     use tracing_subscriber::EnvFilter;
+    use tracing_subscriber::fmt::format::FmtSpan;
 
     // What ends a run, the communicator warns of and the verb then reports: once is enough.
     let default = if is_child { "error" } else { "warn,gradwire_transport::mesh=error" };
@@ -103,6 +105,7 @@ fn log_to_stderr(is_child: bool) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false)
+        .with_span_events(FmtSpan::CLOSE)
         .log_internal_errors(false)
         .init();
 }

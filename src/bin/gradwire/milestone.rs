@@ -5,8 +5,12 @@ use crate::report::summary;
 /// Says where a run is whenever it enters another tenth of its `steps`; `step` counts from 1, `loss` is in nats.
 pub(crate) fn line(step: u64, steps: u64, loss: f32) -> Option<String> {
     let tenth = |step: u64| u128::from(step) * 10 / u128::from(steps.max(1));
-    (step > 0 && tenth(step) > tenth(step - 1))
-        .then(|| format!("step {step} of {steps}, loss {}", summary::loss(loss.into())))
+    (step > 0 && tenth(step) > tenth(step - 1)).then(|| text(step, steps, loss))
+}
+
+/// Where a run is.
+pub(crate) fn text(step: u64, steps: u64, loss: f32) -> String {
+    format!("step {step} of {steps}, loss {}", summary::loss(loss.into()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `gradwire node`: one rank of a fleet.
 
+mod course;
+mod metrics;
 mod parent;
 mod place;
 mod teller;
@@ -10,14 +12,16 @@ use std::time::Duration;
 
 use gradwire::sync::Scheme;
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
-use gradwire::transport::{Communicator, Limits, Rank};
+use gradwire::transport::{Communicator, Limits, Rank, Stats};
 
 use crate::args::{BackendName, CODEC, Job, ScaleArg, TrainingArgs, name_of};
-use crate::event::{Event, Fault};
+use crate::event::{Event, Fault, Step};
 use crate::failure::Failure;
 use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
+use course::Course;
+use metrics::Metrics;
 use place::Place;
 use teller::Teller;
 
@@ -50,10 +54,11 @@ pub(crate) struct Args {
     /// Where rank 0 can be reached [default: what the launcher says].
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "peers")]
     rendezvous: Option<String>,
-    /// TOML file with every rank's address, three lines for each rank:
+    /// TOML file with every rank's address, and its site if there are several; three or four lines for each rank:
     ///   [[peer]]
     ///   rank = 0
     ///   address = "node-a.example:7000"
+    ///   site = "paris"
     #[arg(long, value_name = "FILE", verbatim_doc_comment)]
     peers: Option<PathBuf>,
     /// UDP address to listen on; port 0 lets the system choose [default: all addresses of the
@@ -67,6 +72,13 @@ pub(crate) struct Args {
     /// Folder for this rank's steps.jsonl and model.safetensors, made if missing [default: nothing is written].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Print a line every so many steps: loss, time per step, bytes, losses [default: ten lines in all].
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
+    /// Serve Prometheus metrics over plain HTTP at this address, for whoever can reach it: progress, seconds by stage,
+    /// bytes, and per peer bytes, losses and round-trip time [default: none].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Print one JSON object on stdout and nothing else there: rank, world_size, and the fields of an entry of `runs`
     /// in train's report.json, with losses, bytes and seconds of this rank alone.
     #[arg(long)]
@@ -127,13 +139,15 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         parent::end_with_it()?;
     }
     let world = place.world;
-    let job = args.training.job(world.size())?;
+    let job = args.training.job(world.size(), place.sites())?;
+    job.sites.check(&[args.codec], world.size())?;
     if !args.report_to_parent {
         // A child of `train` has its parent's options also where its own run has no use for one.
         args.training.check_scale(&[args.codec])?;
     }
     let mut task = job.load(world.size())?;
     let config = mesh_config(args, &job, &place, task.as_ref());
+    let mut metrics = args.metrics.map(|address| Metrics::serve(address, world.rank())).transpose()?;
     teller.begin(args, &job, world)?;
     let (settled, note) = backend::settle(args.backend, job.adapter.as_deref(), &[args.codec]);
     if let Some(note) = note {
@@ -172,8 +186,21 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     // Of the children of one parent, rank 0 evaluates for all; a user of a node wants to see it there.
     let evaluates = own == 0 || !args.report_to_parent;
     let mut tell = |event| teller.tell(event);
-    let parameters = rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut tell)
-        .map_err(Stop::Fault)?;
+    let mut course = Course::new(args.every, job.steps);
+    let mut watch = |step: &Step, stats: &Stats| {
+        // A parent sees the course of all ranks.
+        if !args.report_to_parent
+            && let Some(line) = course.line(step, stats)
+        {
+            note!("rank {own}: {line}");
+        }
+        if let Some(metrics) = &mut metrics {
+            metrics.update(step, stats);
+        }
+    };
+    let parameters =
+        rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut tell, &mut watch)
+            .map_err(Stop::Fault)?;
     let model = args.out.as_ref().map(|folder| folder.join("model.safetensors")).or(args.model.clone());
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, &path)?;
@@ -204,11 +231,13 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
     // A codec without a scale does not look at the option, so ranks may differ in it.
     let (id, parameters) = (codec.id(), codec.parameters());
-    let codec = match (codec.scale_log2(), job.scale) {
+    let mut codec = match (codec.scale_log2(), job.scale) {
         (None, _) => id.to_string(),
         (Some(_), ScaleArg::Auto) => format!("{id}, scale auto"),
         (Some(_), ScaleArg::Log2(log2)) => format!("{id}, scale 2^{log2}"),
     };
+    // Not apart: a hello has room for few.
+    codec.extend(job.sites.to_text().map(|sites| format!(", in sites {sites}")));
     let parameters = parameters.into_iter().map(|parameter| {
         Agreement::new(format!("{id} parameter {}", parameter.name), parameter.value.to_string())
     });
@@ -250,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_agreed_on_fits_a_hello_for_every_codec_and_has_each_parameter_by_name() {
-        let job = Line::parse_from(["x"]).training.job(2).unwrap();
+        let job = Line::parse_from(["x"]).training.job(2, &[]).unwrap();
         let task = job.load(2).unwrap();
         let codecs = CodecId::ALL.map(|id| Scheme::Codec(Codec::new(id)));
         for scheme in codecs.into_iter().chain([powersgd::Config::default().into()]) {

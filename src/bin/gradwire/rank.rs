@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use gradwire::sync::Scheme;
 use gradwire::sync::{SyncError, Synchronizer};
-use gradwire::transport::{Communicator, Rank};
+use gradwire::transport::{Communicator, Rank, Stats};
 
 use crate::args::Job;
 use crate::backend::Opened;
@@ -16,7 +16,7 @@ use crate::task::{Draw, Task};
 /// Trains `job.steps` steps over `communicator` and returns the final parameters.
 ///
 /// Tells `tell` about every step, and ends with [`Event::Done`] unless it fails; that has an evaluation if this rank
-/// `evaluates`.
+/// `evaluates`. `watch` sees what the mesh has carried after every step.
 pub(crate) fn train(
     communicator: Communicator,
     task: &mut dyn Task,
@@ -25,6 +25,7 @@ pub(crate) fn train(
     opened: Opened,
     evaluates: bool,
     tell: &mut dyn FnMut(Event),
+    watch: &mut dyn FnMut(&Step, &Stats),
 ) -> Result<Vec<f32>, Fault> {
     let world = communicator.world();
     let (rank, world_size) = (world.rank().0, world.size());
@@ -75,6 +76,7 @@ pub(crate) fn train(
         let sent = Bytes {
             gradient_packets: report.gradient_packet_bytes,
             parameter_packets: report.parameter_packet_bytes,
+            wan_packets: report.wan_packet_bytes,
             frames: report.frame_bytes,
             udp: report.udp_bytes,
         };
@@ -88,21 +90,21 @@ pub(crate) fn train(
             optimizer: stage.optimizer,
             gather: stage.gather,
         };
-        tell(Event::Step {
-            step: Step {
-                step: report.step,
-                rank,
-                loss,
-                samples: job.batch,
-                learning_rate,
-                bytes: sent,
-                seconds,
-                saturated: report.saturated[rank as usize],
-                nonfinite: report.nonfinite[rank as usize],
-                reset: report.reset,
-                scale_log2: report.scale_log2,
-            },
-        });
+        let step = Step {
+            step: report.step,
+            rank,
+            loss,
+            samples: job.batch,
+            learning_rate,
+            bytes: sent,
+            seconds,
+            saturated: report.saturated[rank as usize],
+            nonfinite: report.nonfinite[rank as usize],
+            reset: report.reset,
+            scale_log2: report.scale_log2,
+        };
+        watch(&step, &synchronizer.stats());
+        tell(Event::Step { step });
     }
     let total_seconds = start.elapsed().as_secs_f64();
 

@@ -91,6 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut plan = plan(args)?;
     let codecs = codecs(args)?;
     args.training.check_scale(&codecs)?;
+    plan.job.sites.check(&codecs, plan.nodes)?;
     // Before the data are read, and for certain again when the folder is made.
     args.out.as_deref().map_or(Ok(()), Output::check)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
@@ -161,7 +162,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
             backends.len()
         )));
     }
-    Ok(Plan { job: args.training.job(nodes)?, nodes, backends })
+    Ok(Plan { job: args.training.job(nodes, &[])?, nodes, backends })
 }
 
 impl Plan {
@@ -255,6 +256,8 @@ fn settings(args: &Args, plan: &Plan) -> crate::report::Settings {
         scale: job.scale,
         mesh: name_of(args.mesh),
         nodes: plan.nodes,
+        sites: job.sites.sizes(),
+        inner_codec: job.sites.inner().map(|codec| codec.to_string()),
         deadline_seconds: job.silence.as_secs_f64(),
         data,
     }

@@ -1,17 +1,17 @@
-//! The state machine behind every collective: one message to and one from each peer.
+//! A collective of whole messages.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::Limits;
-use super::incoming::Incoming;
-use super::outgoing::Outgoing;
-use crate::error::{ExchangeError, FrameError, Loss};
-use crate::frame::{Frame, Header, MAX_PAYLOAD, Operation};
+use super::assembly::Assembly;
+use super::{Cut, Flow, Limits, Pieces};
+use crate::error::{ExchangeError, Loss};
+use crate::frame::{Frame, Operation};
 use crate::world::{Rank, World};
 
-/// One collective in progress, seen from one rank, without socket, clock or thread.
+/// One collective of whole messages in progress, seen from one rank, without socket, clock or thread: a [`Flow`] and
+/// the messages.
 ///
 /// A driver hands out what [`poll_transmit`](Self::poll_transmit) gives, feeds what comes in, and asks
 /// [`poll`](Self::poll) for the result. Pieces may come in any order. After an error the exchange is over: what
@@ -21,17 +21,9 @@ use crate::world::{Rank, World};
 /// of a longer message is new each time: on 2 cores of a cloud machine the first touch of 64 MiB took 24 ms, the
 /// copy into it 4 ms.
 pub struct Exchange {
-    world: World,
-    operation: Operation,
-    piece: u64,
-    stall: Duration,
-    outgoing: Outgoing,
-    /// By rank, the own one complete from the start.
-    incoming: Vec<Incoming>,
-    incomplete: usize,
+    flow: Flow,
+    assembly: Assembly,
     taken: bool,
-    /// No peer's stall deadline lies before this, so that most calls need not look at all of them.
-    next_deadline: Instant,
 }
 
 impl Exchange {
@@ -41,8 +33,7 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// [`ExchangeError::Caller`] if the number of entries is not the world size, a message is longer than
-    /// `limits.message_bytes` or than the address space, or `limits` are out of their ranges.
+    /// As [`Flow::new`], with messages cut every [`Limits::piece_bytes`].
     pub fn new(
         now: Instant,
         world: World,
@@ -51,181 +42,72 @@ impl Exchange {
         expected: &[u64],
         limits: &Limits,
     ) -> Result<Self, ExchangeError> {
-        let size = world.size() as usize;
-        if outgoing.len() != size || expected.len() != size {
-            return Err(caller(format!(
-                "{} messages and {} expected lengths in a world of {size} ranks",
-                outgoing.len(),
-                expected.len()
-            )));
-        }
-        if limits.piece_bytes == 0 || limits.piece_bytes > MAX_PAYLOAD {
-            return Err(caller(format!(
-                "pieces of {} bytes are not in 1..={MAX_PAYLOAD}",
-                limits.piece_bytes
-            )));
-        }
-        let piece = limits.piece_bytes as u64;
-        let Some(next_deadline) = now.checked_add(limits.stall).filter(|_| !limits.stall.is_zero()) else {
-            return Err(caller(format!(
-                "a stall deadline of {:?} is not above 0 and on the clock",
-                limits.stall
-            )));
-        };
-        let mut incoming = Vec::with_capacity(size);
-        for rank in world.ranks() {
-            let (message, expected) = (&outgoing[rank.index()], expected[rank.index()]);
-            if rank == world.rank() {
-                incoming.push(Incoming::complete(now, message.clone()));
-                continue;
-            }
-            let longest = expected.max(message.len() as u64);
-            let length = usize::try_from(expected).ok().filter(|_| longest <= limits.message_bytes);
-            let Some(length) = length else {
-                let limit = limits.message_bytes.min(usize::MAX as u64);
-                return Err(caller(format!("a message of {longest} bytes with rank {rank}, limit {limit}")));
-            };
-            incoming.push(Incoming::new(now, length, piece));
-        }
-        Ok(Self {
-            world,
-            operation,
-            piece,
-            stall: limits.stall,
-            outgoing: Outgoing::new(&world, &outgoing, limits.piece_bytes),
-            incoming,
-            incomplete: size - 1,
-            taken: false,
-            next_deadline,
-        })
+        let lengths: Vec<_> = outgoing.iter().map(|message| message.len() as u64).collect();
+        let cut = Cut::every(limits.piece_bytes);
+        let flow = Flow::new(now, world, operation, &lengths, expected, cut, limits)?;
+        Ok(Self { flow, assembly: Assembly::new(&world, outgoing, expected), taken: false })
     }
 
     /// Which collective this is.
     #[must_use]
     pub fn operation(&self) -> Operation {
-        self.operation
+        self.flow.operation()
     }
 
-    /// The next frame to send and its receiver, or `None` when all are handed out. Peers take turns, beginning
-    /// with the own rank + 1.
+    /// The next frame to send and its receiver, or `None` when there is none before something has come: from a peer that
+    /// has not begun, see [`Limits::ahead_bytes`]. Peers take turns, beginning with the own rank + 1.
     pub fn poll_transmit(&mut self) -> Option<(Rank, Frame)> {
-        let next = self.outgoing.next()?;
-        let header = Header {
-            operation: self.operation,
-            epoch: self.world.epoch(),
-            from: self.world.rank(),
-            total: next.total as u64,
-            offset: next.offset as u64,
-            // A piece is at most MAX_PAYLOAD.
-            length: u32::try_from(next.payload.len()).unwrap_or(u32::MAX),
-        };
-        Some((next.to, Frame { header, payload: next.payload }))
+        let part = self.flow.poll_transmit(|_| true)?;
+        let payload = self.assembly.make(part.to, part.range.clone()).ok()?;
+        Some((part.to, self.flow.frame(&part, payload)))
     }
 
     /// Takes a frame that came from `from`.
     ///
     /// # Errors
     ///
-    /// [`ExchangeError::Length`] if the peer's message is not as long as expected; [`ExchangeError::Frame`] if
-    /// the frame is not from a peer, of another epoch, sender or operation, not a piece, or came before.
+    /// As [`Flow::handle_frame`].
     pub fn handle_frame(&mut self, now: Instant, from: Rank, frame: Frame) -> Result<(), ExchangeError> {
-        let step = self.operation.step;
-        let bad = |source| ExchangeError::Frame { rank: from, step, source };
-        check(&self.world, from, &frame).map_err(bad)?;
-        let theirs = frame.header.operation;
-        if theirs != self.operation {
-            return Err(bad(FrameError::OutOfOrder { theirs, ours: self.operation }));
-        }
-        let incoming = &mut self.incoming[from.index()];
-        let (_, expected) = incoming.missing();
-        if frame.header.total != expected {
-            let (sent, tag) = (frame.header.total, self.operation.tag);
-            return Err(ExchangeError::Length { rank: from, sent, expected, step, tag });
-        }
-        incoming.take(now, frame, self.piece).map_err(bad)?;
-        if incoming.is_complete() {
-            self.incomplete -= 1;
-        }
-        Ok(())
+        let (offset, bytes) = self.flow.handle_frame(now, from, frame)?;
+        self.assembly.take(from, offset, bytes)
     }
 
     /// Takes note of the time.
     ///
     /// # Errors
     ///
-    /// [`ExchangeError::Stalled`] for the peer that made no progress for longest, if that is
-    /// [`Limits::stall`] or more.
+    /// As [`Flow::handle_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ExchangeError> {
-        if self.incomplete == 0 || now < self.next_deadline {
-            return Ok(());
-        }
-        let slowest = self
-            .world
-            .peers()
-            .map(|rank| (rank, &self.incoming[rank.index()]))
-            .filter(|(_, incoming)| !incoming.is_complete())
-            .min_by_key(|(_, incoming)| incoming.progress);
-        let Some((rank, incoming)) = slowest else { return Ok(()) };
-        let waited = now.saturating_duration_since(incoming.progress);
-        if waited >= self.stall {
-            let (missing, total) = incoming.missing();
-            let (deadline, step) = (self.stall, self.operation.step);
-            return Err(ExchangeError::Stalled { rank, waited, deadline, step, missing, total });
-        }
-        self.next_deadline = incoming.progress.checked_add(self.stall).unwrap_or(now);
-        Ok(())
+        self.flow.handle_timeout(now)
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest; `None` once every message is there.
     /// It may be earlier than the first deadline that can pass, never later.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        (self.incomplete > 0).then_some(self.next_deadline)
+        self.flow.poll_timeout()
     }
 
     /// Takes note that `from` can't be reached any more; every frame that came from it was handed in before.
     ///
     /// # Errors
     ///
-    /// If its message is still incomplete: [`ExchangeError::Silent`], [`ExchangeError::Aborted`],
-    /// [`ExchangeError::Frame`] or [`ExchangeError::Lost`], by the kind of loss.
+    /// As [`Flow::handle_loss`].
     pub fn handle_loss(&mut self, from: Rank, loss: Loss) -> Result<(), ExchangeError> {
-        let Some(incoming) = self.incoming.get(from.index()) else { return Ok(()) };
-        if incoming.is_complete() {
-            return Ok(());
-        }
-        let (missing, total) = incoming.missing();
-        let (rank, step) = (from, self.operation.step);
-        Err(match loss {
-            Loss::Silent { silent, deadline } => {
-                ExchangeError::Silent { rank, silent, deadline, step, missing, total }
-            }
-            Loss::Aborted(abort) => ExchangeError::Aborted { by: rank, abort, step },
-            Loss::Malformed(source) => ExchangeError::Frame { rank, step, source },
-            Loss::Closed | Loss::Paused { .. } | Loss::Protocol { .. } => {
-                ExchangeError::Lost { rank, loss, step, missing, total }
-            }
-        })
+        self.flow.handle_loss(from, loss)
     }
 
     /// The messages by rank, the own one included: once, when all are there and all frames are handed out.
     pub fn poll(&mut self) -> Option<Vec<Bytes>> {
-        if self.incomplete > 0 || self.taken || !self.outgoing.is_empty() {
+        if self.taken || !self.flow.is_done() {
             return None;
         }
         self.taken = true;
-        Some(self.incoming.iter_mut().map(Incoming::take_message).collect())
+        Some(self.assembly.take_messages())
     }
-}
 
-/// Whether `frame` comes from a peer of `world`, in its epoch, under the peer's own name.
-pub(crate) fn check(world: &World, from: Rank, frame: &Frame) -> Result<(), FrameError> {
-    if from == world.rank() || !world.contains(from) {
-        return Err(FrameError::Stranger { own: world.rank(), size: world.size() });
+    /// For a driver that asks its mesh for room.
+    pub(crate) fn into_parts(self) -> (Flow, Assembly) {
+        (self.flow, self.assembly)
     }
-    frame.check(world, from)
-}
-
-fn caller(reason: String) -> ExchangeError {
-    ExchangeError::Caller { reason }
 }

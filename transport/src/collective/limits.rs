@@ -2,25 +2,51 @@
 
 use std::time::Duration;
 
-use crate::frame::MAX_PAYLOAD;
+use crate::frame::{HEADER_BYTES, MAX_PAYLOAD};
+use crate::world::World;
 
 /// How long a collective waits, and how much it takes from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest time in which a peer that still answers makes no progress with its message. Above zero;
-    /// default 10 minutes, because a peer may be computing. A peer that does not answer at all is the mesh's
-    /// to notice, much sooner.
+    /// The longest time in which a peer that still answers makes no progress with its message, or takes nothing of
+    /// this rank's. Above zero; default 10 minutes, because a peer may be computing. A peer that does not answer at all
+    /// is the mesh's to notice, much sooner.
     pub stall: Duration,
-    /// The longest message, in bytes, both ways; also what a peer that is one operation ahead can make this
-    /// rank store. Default 4 GiB.
+    /// The longest message, in bytes, both ways. Default 4 GiB.
     pub message_bytes: u64,
-    /// The payload of every frame but a message's last, in bytes, 1..=[`MAX_PAYLOAD`]. **All ranks must agree**:
-    /// other pieces are refused. Default [`MAX_PAYLOAD`]; less only makes sense in tests.
+    /// The payload of every frame but a message's last, in bytes, 1..=[`MAX_PAYLOAD`], where the caller does not say how
+    /// messages are cut. **All ranks must agree**: other pieces are refused. Default [`MAX_PAYLOAD`]; less only makes
+    /// sense in tests.
     pub piece_bytes: usize,
+    /// What all peers together can make this rank store of the next collective before it begins here, in bytes; each
+    /// has an equal share, but at least one frame. A sender waits until its peer has begun. **All ranks must agree**: more
+    /// is refused. Default 16 MiB.
+    pub ahead_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { stall: Duration::from_secs(600), message_bytes: 4 << 30, piece_bytes: MAX_PAYLOAD }
+        Self {
+            stall: Duration::from_secs(600),
+            message_bytes: 4 << 30,
+            piece_bytes: MAX_PAYLOAD,
+            ahead_bytes: 16 << 20,
+        }
+    }
+}
+
+/// What a kept frame costs on top of its bytes, so that empty ones are bounded too.
+const KEPT: u64 = HEADER_BYTES as u64 + 512;
+
+/// What it costs to keep a frame with `payload` bytes.
+pub(crate) fn kept_bytes(payload: u64) -> u64 {
+    payload + KEPT
+}
+
+impl Limits {
+    /// One peer's share of [`Self::ahead_bytes`].
+    pub(crate) fn ahead(&self, world: &World) -> u64 {
+        let peers = u64::from(world.size()).saturating_sub(1).max(1);
+        (self.ahead_bytes / peers).max(kept_bytes(MAX_PAYLOAD as u64))
     }
 }

@@ -1,49 +1,156 @@
-//! Messages on their way out, cut into pieces, a piece for every peer in turn.
+//! Messages on their way out, known by their lengths: a piece for every peer in turn, as long as nothing is in its way.
 
 use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Instant;
 
-use bytes::Bytes;
-
+use super::Cut;
+use super::limits::kept_bytes;
 use crate::world::{Rank, World};
 
-/// One piece, ready to become a frame.
-pub(super) struct Piece {
-    pub(super) to: Rank,
-    pub(super) total: usize,
-    pub(super) offset: usize,
-    pub(super) payload: Bytes,
+/// A piece to make and send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its receiver.
+    pub to: Rank,
+    /// Which bytes of the message.
+    pub range: Range<u64>,
+    /// Bytes of the whole message.
+    pub total: u64,
 }
 
 /// What has not been handed out yet.
 pub(super) struct Outgoing {
-    piece: usize,
-    queue: VecDeque<(Rank, usize, Bytes)>,
+    cut: Cut,
+    /// What a peer that has not begun takes.
+    ahead: u64,
+    /// Peers with pieces left and nothing in their way, as far as is known.
+    ready: VecDeque<Rank>,
+    /// By rank.
+    messages: Vec<Message>,
+    /// Messages that are not handed out in full.
+    unsent: usize,
+    /// Messages that wait for room.
+    crowded: usize,
+}
+
+struct Message {
+    total: u64,
+    next: u64,
+    pieces: u64,
+    /// What was sent to a peer that had not begun.
+    kept: u64,
+    /// Something of this collective came from the peer.
+    begun: bool,
+    wait: Wait,
+    /// When the last piece found room, or the collective began.
+    progress: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    No,
+    /// Until the mesh has room for the peer.
+    Room,
+    /// Until the peer begins.
+    Begin,
 }
 
 impl Outgoing {
-    /// `messages` by rank, one for every rank of `world`; the own one stays out.
-    pub(super) fn new(world: &World, messages: &[Bytes], piece: usize) -> Self {
+    /// Messages of `lengths` bytes, one for every rank of `world`; the own one stays out.
+    pub(super) fn new(now: Instant, world: &World, lengths: &[u64], cut: Cut, ahead: u64) -> Self {
         // Own rank + 1 first: if all began with rank 0, its link would be full while the others idle.
         let own = world.rank();
         let after = world.peers().filter(|rank| *rank > own);
         let before = world.peers().filter(|rank| *rank < own);
-        let queue = after.chain(before).map(|rank| (rank, 0, messages[rank.index()].clone())).collect();
-        Self { piece, queue }
+        let ready: VecDeque<_> = after.chain(before).collect();
+        let message = |&total| Message {
+            total,
+            next: 0,
+            pieces: cut.count(total),
+            kept: 0,
+            begun: false,
+            wait: Wait::No,
+            progress: now,
+        };
+        let unsent = ready.len();
+        Self { cut, ahead, ready, messages: lengths.iter().map(message).collect(), unsent, crowded: 0 }
     }
 
-    /// The next piece, each peer in turn.
-    pub(super) fn next(&mut self) -> Option<Piece> {
-        let (to, offset, message) = self.queue.pop_front()?;
-        let total = message.len();
-        let end = total.min(offset.saturating_add(self.piece));
-        let payload = message.slice(offset..end);
-        if end < total {
-            self.queue.push_back((to, end, message));
+    /// The next piece, each peer in turn, past those that `room` says no to and those that have not begun and were sent
+    /// as much as they take until then.
+    pub(super) fn next(&mut self, mut room: impl FnMut(Rank) -> bool) -> Option<Part> {
+        while let Some(to) = self.ready.pop_front() {
+            let message = self.messages.get_mut(to.index())?;
+            let range = self.cut.range(message.total, message.next);
+            let kept = message.kept + kept_bytes(range.end - range.start);
+            if !message.begun && kept > self.ahead {
+                message.wait = Wait::Begin;
+                continue;
+            }
+            if !room(to) {
+                message.wait = Wait::Room;
+                self.crowded += 1;
+                continue;
+            }
+            message.kept = kept;
+            message.next += 1;
+            if message.next < message.pieces {
+                self.ready.push_back(to);
+            } else {
+                self.unsent -= 1;
+            }
+            return Some(Part { to, range, total: message.total });
         }
-        Some(Piece { to, total, offset, payload })
+        None
+    }
+
+    /// Something of this collective came from `peer`.
+    pub(super) fn begun(&mut self, peer: Rank) {
+        if let Some(message) = self.messages.get_mut(peer.index()) {
+            message.begun = true;
+        }
+        self.end_of(Wait::Begin, peer);
+    }
+
+    /// The mesh has room for `peer` again.
+    pub(super) fn room(&mut self, now: Instant, peer: Rank) {
+        if self.end_of(Wait::Room, peer) {
+            self.crowded -= 1;
+            self.messages[peer.index()].progress = now;
+        }
+    }
+
+    /// Nothing can be sent to `peer` any more.
+    pub(super) fn forget(&mut self, peer: Rank) {
+        let Some(message) = self.messages.get_mut(peer.index()) else { return };
+        self.crowded -= usize::from(message.wait == Wait::Room);
+        self.unsent -= usize::from(message.next < message.pieces);
+        (message.wait, message.next) = (Wait::No, message.pieces);
+        self.ready.retain(|rank| *rank != peer);
+    }
+
+    fn end_of(&mut self, wait: Wait, peer: Rank) -> bool {
+        let waited = self.messages.get_mut(peer.index()).filter(|message| message.wait == wait);
+        let Some(message) = waited else { return false };
+        message.wait = Wait::No;
+        self.ready.push_back(peer);
+        true
+    }
+
+    /// Since when the message for `peer` waits for room, the bytes of it that wait, and all of it.
+    pub(super) fn waiting(&self, peer: Rank) -> Option<(Instant, u64, u64)> {
+        let message = self.messages.get(peer.index()).filter(|message| message.wait == Wait::Room)?;
+        let missing = message.total - self.cut.range(message.total, message.next).start;
+        Some((message.progress, missing, message.total))
+    }
+
+    /// Whether any message waits for room.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded > 0
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.unsent == 0
     }
 }

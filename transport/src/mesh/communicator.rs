@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::early::Early;
 use super::{Event, Mesh};
-use crate::collective::{self, Exchange, Limits};
+use crate::collective::{self, Cut, Exchange, Flow, Limits, Pieces};
 use crate::error::{Abort, ExchangeError, Loss, clip};
 use crate::frame::{Frame, Operation};
 use crate::stats::Stats;
@@ -35,7 +35,22 @@ pub struct Communicator {
     losses: Vec<(Rank, Loss)>,
     /// Why no further collective can run.
     failure: Option<ExchangeError>,
+    /// The caller broke off a collective in its middle.
+    broken: bool,
     closed: bool,
+}
+
+/// What ends a collective early.
+enum Stop<E> {
+    Exchange(ExchangeError),
+    /// Not the exchange: what made or took its pieces.
+    Pieces(E),
+}
+
+impl<E> From<ExchangeError> for Stop<E> {
+    fn from(error: ExchangeError) -> Self {
+        Self::Exchange(error)
+    }
 }
 
 impl Communicator {
@@ -44,7 +59,17 @@ impl Communicator {
     pub fn new(mesh: Box<dyn Mesh>, limits: Limits) -> Self {
         let world = mesh.world();
         let early = world.ranks().map(|_| Early::default()).collect();
-        Self { mesh, world, limits, last: None, early, losses: Vec::new(), failure: None, closed: false }
+        Self {
+            mesh,
+            world,
+            limits,
+            last: None,
+            early,
+            losses: Vec::new(),
+            failure: None,
+            broken: false,
+            closed: false,
+        }
     }
 
     /// The membership, seen from this rank.
@@ -69,7 +94,7 @@ impl Communicator {
         outgoing: Vec<Bytes>,
         expected: &[u64],
     ) -> Result<Vec<Bytes>, ExchangeError> {
-        self.run(operation, |now, world, limits| {
+        self.exchange(operation, |now, world, limits| {
             collective::all_to_all(now, world, operation, outgoing, expected, limits)
         })
     }
@@ -88,8 +113,43 @@ impl Communicator {
         own: Bytes,
         expected: &[u64],
     ) -> Result<Vec<Bytes>, ExchangeError> {
-        self.run(operation, |now, world, limits| {
+        self.exchange(operation, |now, world, limits| {
             collective::all_gather(now, world, operation, own, expected, limits)
+        })
+    }
+
+    /// Sends `lengths[r]` bytes to every peer r and takes `expected[r]` bytes from it, piece by piece: `pieces` makes each
+    /// piece when there is room for it on the way, and gets each one that has come, while others travel. Entries of the
+    /// own rank are not looked at, and nothing is made for it. `cut` must be the same on all ranks.
+    ///
+    /// **Price**: as [`collective::all_to_all`]; nothing is stored here. What waits in the mesh is bounded there, and what
+    /// peers send before this call begins, by [`Limits::ahead_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// As [`all_to_all`](Self::all_to_all); besides, a message shorter than head and tail of `cut`, a `cut` out of its range,
+    /// a piece of another length than asked for, and whatever `pieces` answers. That ends the exchange too: the caller
+    /// says why by [`abort`](Self::abort), and no other collective can follow.
+    pub fn stream<P: Pieces>(
+        &mut self,
+        operation: Operation,
+        lengths: &[u64],
+        expected: &[u64],
+        cut: Cut,
+        pieces: &mut P,
+    ) -> Result<(), P::Error> {
+        let ended = self.run(operation, |this| {
+            let flow =
+                Flow::new(this.mesh.now(), this.world, operation, lengths, expected, cut, &this.limits)?;
+            match this.drive(flow, pieces) {
+                Ok(()) => Ok(None),
+                Err(Stop::Pieces(error)) => Ok(Some(error)),
+                Err(Stop::Exchange(error)) => Err(error),
+            }
+        })?;
+        ended.map_or(Ok(()), |error| {
+            self.broken = true;
+            Err(error)
         })
     }
 
@@ -101,7 +161,7 @@ impl Communicator {
     ///
     /// As [`all_to_all`](Self::all_to_all).
     pub fn barrier(&mut self, operation: Operation) -> Result<(), ExchangeError> {
-        self.run(operation, |now, world, limits| collective::barrier(now, world, operation, limits))?;
+        self.exchange(operation, |now, world, limits| collective::barrier(now, world, operation, limits))?;
         Ok(())
     }
 
@@ -132,22 +192,37 @@ impl Communicator {
         }
     }
 
-    /// Begins a collective, drives it to its end, and makes its error final.
-    fn run(
+    /// A collective of whole messages.
+    fn exchange(
         &mut self,
         operation: Operation,
         begin: impl FnOnce(Instant, World, &Limits) -> Result<Exchange, ExchangeError>,
     ) -> Result<Vec<Bytes>, ExchangeError> {
+        self.run(operation, |this| {
+            let (flow, mut assembly) = begin(this.mesh.now(), this.world, &this.limits)?.into_parts();
+            match this.drive(flow, &mut assembly) {
+                Ok(()) => Ok(assembly.take_messages()),
+                Err(Stop::Exchange(error) | Stop::Pieces(error)) => Err(error),
+            }
+        })
+    }
+
+    /// Runs a collective if one can follow, and makes its error final.
+    fn run<T>(
+        &mut self,
+        operation: Operation,
+        collective: impl FnOnce(&mut Self) -> Result<T, ExchangeError>,
+    ) -> Result<T, ExchangeError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        if self.closed {
-            return Err(ExchangeError::Caller { reason: "a collective after close".to_owned() });
+        if self.closed || self.broken {
+            let before = if self.closed { "close" } else { "one that the caller broke off" };
+            return Err(ExchangeError::Caller { reason: format!("a collective after {before}") });
         }
-        let result = self.ascend(operation).and_then(|()| {
-            let exchange = begin(self.mesh.now(), self.world, &self.limits)?;
-            self.drive(exchange)
-        });
+        let span = tracing::debug_span!("collective", step = operation.step, tag = operation.tag.0);
+        let _entered = span.enter();
+        let result = self.ascend(operation).and_then(|()| collective(self));
         if let Err(error) = &result {
             let abort = told(error, self.world.rank());
             tracing::warn!(rank = self.world.rank().0, step = operation.step, %error, "collective failed");
@@ -170,52 +245,73 @@ impl Communicator {
         Ok(())
     }
 
-    fn drive(&mut self, mut exchange: Exchange) -> Result<Vec<Bytes>, ExchangeError> {
+    fn drive<P: Pieces>(&mut self, mut flow: Flow, pieces: &mut P) -> Result<(), Stop<P::Error>> {
         let now = self.mesh.now();
-        for (rank, early) in self.world.ranks().zip(&mut self.early) {
-            for frame in early.take() {
-                exchange.handle_frame(now, rank, frame)?;
+        for rank in self.world.peers() {
+            for frame in self.early[rank.index()].take() {
+                let (offset, bytes) = flow.handle_frame(now, rank, frame)?;
+                pieces.take(rank, offset, bytes).map_err(Stop::Pieces)?;
             }
         }
         // Before anything is sent: a rank that is gone won't answer, however long we wait.
         for (rank, loss) in &self.losses {
-            exchange.handle_loss(*rank, loss.clone())?;
-        }
-        while let Some((to, frame)) = exchange.poll_transmit() {
-            self.mesh.send(to, frame);
+            flow.handle_loss(*rank, loss.clone())?;
         }
         loop {
-            if let Some(messages) = exchange.poll() {
-                return Ok(messages);
+            // One piece out, one event in: neither holds up the other for longer than that.
+            let sent = self.transmit(&mut flow, pieces)?;
+            if flow.is_done() {
+                return Ok(());
             }
-            // Some, because a message is missing.
-            let until = exchange.poll_timeout().unwrap_or_else(|| self.mesh.now());
+            let now = self.mesh.now();
+            let until = if sent { now } else { flow.poll_timeout().unwrap_or(now) };
             match self.mesh.receive(until) {
-                Event::Frame(from, frame) => self.sort(&mut exchange, from, frame)?,
+                Event::Frame(from, frame) => self.take(&mut flow, pieces, from, frame)?,
                 Event::Lost(from, loss) => {
                     if self.losses.iter().all(|(rank, _)| *rank != from) {
                         self.losses.push((from, loss.clone()));
                     }
-                    exchange.handle_loss(from, loss)?;
+                    flow.handle_loss(from, loss)?;
                 }
                 // Only when nothing waits in the mesh: a rank that was itself stopped for longer than the deadline
                 // finds what came meanwhile, and must not blame its senders. What does wait is bounded, so one
                 // peer can't hide another for long.
-                Event::Timeout => exchange.handle_timeout(self.mesh.now())?,
-                Event::Room(_) => {}
+                Event::Timeout => flow.handle_timeout(self.mesh.now())?,
+                Event::Room(rank) => flow.handle_room(self.mesh.now(), rank),
             }
         }
     }
 
-    /// Hands a frame to the exchange, or keeps it for the next one.
-    fn sort(&mut self, exchange: &mut Exchange, from: Rank, frame: Frame) -> Result<(), ExchangeError> {
-        let ours = exchange.operation();
+    /// Makes and sends the next piece; false if nothing can be sent now.
+    fn transmit<P: Pieces>(&mut self, flow: &mut Flow, pieces: &mut P) -> Result<bool, Stop<P::Error>> {
+        let Some(part) = flow.poll_transmit(|peer| self.mesh.has_room(peer)) else { return Ok(false) };
+        let payload = pieces.make(part.to, part.range.clone()).map_err(Stop::Pieces)?;
+        let (made, asked) = (payload.len() as u64, part.range.end - part.range.start);
+        if made != asked {
+            let reason = format!("a piece of {made} bytes for rank {}, where {asked} are asked for", part.to);
+            return Err(ExchangeError::Caller { reason }.into());
+        }
+        let frame = flow.frame(&part, payload);
+        self.mesh.send(part.to, frame);
+        Ok(true)
+    }
+
+    /// Hands on what is in a frame, or keeps it for the next collective.
+    fn take<P: Pieces>(
+        &mut self,
+        flow: &mut Flow,
+        pieces: &mut P,
+        from: Rank,
+        frame: Frame,
+    ) -> Result<(), Stop<P::Error>> {
+        let ours = flow.operation();
         if frame.header.operation <= ours {
-            return exchange.handle_frame(self.mesh.now(), from, frame);
+            let (offset, bytes) = flow.handle_frame(self.mesh.now(), from, frame)?;
+            return pieces.take(from, offset, bytes).map_err(Stop::Pieces);
         }
         collective::check(&self.world, from, &frame)
-            .and_then(|()| self.early[from.index()].keep(ours, frame, &self.limits))
-            .map_err(|source| ExchangeError::Frame { rank: from, step: ours.step, source })
+            .and_then(|()| self.early[from.index()].keep(ours, frame, &self.world, &self.limits))
+            .map_err(|source| ExchangeError::Frame { rank: from, step: ours.step, source }.into())
     }
 }
 

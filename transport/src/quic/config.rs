@@ -82,15 +82,15 @@ pub struct Config {
     pub tuning: Tuning,
 }
 
-/// Windows and limits of a mesh. The defaults carry 1 Gb/s over 250 ms and bound what one peer can make this
-/// node store to about 100 MiB.
+/// Windows and limits of a mesh. The defaults carry 1 Gb/s over 200 ms to all peers together, and bound what they can make
+/// this node store to about 42 MiB in a world of up to 7 ranks, and to 7 MiB per peer in larger ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Frames under way to one peer at a time, each on a stream of its own; 4 to 1024. At least the
-    /// bandwidth-delay product over 1 MiB. Default: 32.
+    /// Frames under way at a time, each on a stream of its own; 4 to 1024. Each peer has an equal share, but at least 4.
+    /// At least the bandwidth-delay product over 1 MiB. Default: 24.
     pub streams: u16,
-    /// Bytes of frames that came from one peer and were not taken by [`crate::Mesh::receive`] yet; beyond, the
-    /// peer has to wait. 2 MiB to 1 GiB. Default: 64 MiB.
+    /// Bytes of frames that came and were not taken by [`crate::Mesh::receive`] yet; each peer has an equal share, but at
+    /// least 2 MiB, and has to wait beyond it. 2 MiB to 1 GiB. Default: 12 MiB.
     pub unconsumed: u32,
     /// Bytes of the socket's send and receive buffers to ask the system for; getting less is no error. Below 4
     /// MiB packets were lost even on loopback. Default: 8 MiB.
@@ -102,15 +102,29 @@ pub struct Tuning {
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { streams: 32, unconsumed: 64 << 20, socket_buffer: 8 << 20, mtu: 1452 }
+        Self { streams: 24, unconsumed: 12 << 20, socket_buffer: 8 << 20, mtu: 1452 }
     }
 }
 
+/// The least share of [`Tuning::streams`] and [`Tuning::unconsumed`] that a peer has.
+const LEAST_STREAMS: u32 = 4;
+const LEAST_UNCONSUMED: u32 = 2 << 20;
+
 impl Tuning {
+    /// Frames that may be under way to, and from, one peer of `world`.
+    pub(super) fn streams_of_one(&self, world: &World) -> u32 {
+        (u32::from(self.streams) / world.size().saturating_sub(1).max(1)).max(LEAST_STREAMS)
+    }
+
+    /// Bytes that may wait of one peer of `world`.
+    pub(super) fn unconsumed_of_one(&self, world: &World) -> u32 {
+        (self.unconsumed / world.size().saturating_sub(1).max(1)).max(LEAST_UNCONSUMED)
+    }
+
     /// What one connection may have in flight or unread: every stream holds one frame, and 1 MiB on top for
     /// hellos and tables, which would otherwise wait behind the frames for credit.
-    pub(super) fn window(&self) -> u64 {
-        u64::from(self.streams) * (HEADER_BYTES + MAX_PAYLOAD) as u64 + (1 << 20)
+    pub(super) fn window(&self, world: &World) -> u64 {
+        u64::from(self.streams_of_one(world)) * (HEADER_BYTES + MAX_PAYLOAD) as u64 + (1 << 20)
     }
 }
 

@@ -105,8 +105,8 @@ impl Drop for Driver {
 }
 
 fn transport(config: &Config) -> Result<TransportConfig, JoinError> {
-    let Config { silence, tuning, .. } = config;
-    let window = tuning.window();
+    let Config { silence, tuning, world, .. } = config;
+    let window = tuning.window(world);
     let mut transport = TransportConfig::default();
     let idle = IdleTimeout::try_from(*silence).map_err(|_| JoinError::Option {
         option: "silence",
@@ -119,7 +119,7 @@ fn transport(config: &Config) -> Result<TransportConfig, JoinError> {
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(*silence / 5))
         .max_concurrent_bidi_streams(1u32.into())
-        .max_concurrent_uni_streams(u32::from(tuning.streams).into())
+        .max_concurrent_uni_streams(tuning.streams_of_one(world).into())
         .stream_receive_window(STREAM_WINDOW.into())
         .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
         .send_window(window)

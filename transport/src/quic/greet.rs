@@ -176,19 +176,15 @@ async fn read_hello(
 async fn read_verdict(receive: &mut RecvStream, rank: Rank, own: &Hello) -> Result<Verdict, Unheard> {
     let mut kind = [0];
     read(receive, &mut kind, rank, own).await?;
-    match kind {
-        [1] => Ok(Verdict::Yes),
-        [2] => Ok(Verdict::Duplicate),
-        [3] => Ok(Verdict::Alive),
-        [0] => {
-            let mut length = [0; 2];
-            read(receive, &mut length, rank, own).await?;
-            let mut reason = vec![0; usize::from(u16::from_le_bytes(length)).min(MAX_REASON)];
-            read(receive, &mut reason, rank, own).await?;
-            Ok(Verdict::No(printable(&reason, MAX_REASON)))
-        }
-        [other] => Err(Unheard::Dropped(format!("verdict {other} is unknown"))),
+    let [kind] = kind;
+    let mut reason = Vec::new();
+    if kind == 0 {
+        let mut length = [0; 2];
+        read(receive, &mut length, rank, own).await?;
+        reason.resize(usize::from(u16::from_le_bytes(length)).min(MAX_REASON), 0);
+        read(receive, &mut reason, rank, own).await?;
     }
+    Verdict::decode(kind, &reason).ok_or_else(|| Unheard::Dropped(format!("verdict {kind} is unknown")))
 }
 
 async fn read(receive: &mut RecvStream, into: &mut [u8], rank: Rank, own: &Hello) -> Result<(), Unheard> {

@@ -205,6 +205,18 @@ impl Verdict {
             }
         }
     }
+
+    /// Reads a verdict of this `kind`; `reason` are the bytes behind its length, none for any kind but 0. `None` if there
+    /// is no such kind.
+    pub(super) fn decode(kind: u8, reason: &[u8]) -> Option<Self> {
+        match kind {
+            0 => Some(Self::No(printable(reason, MAX_REASON))),
+            1 => Some(Self::Yes),
+            2 => Some(Self::Duplicate),
+            3 => Some(Self::Alive),
+            _ => None,
+        }
+    }
 }
 
 /// What a peer wrote, fit to be printed: broken UTF-8 and control characters replaced, at most `limit` bytes.

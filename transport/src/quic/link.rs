@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::close;
 use super::config::FRAME_COST;
+use super::load::Share;
 use crate::error::{Abort, FrameError, Loss};
 use crate::frame::{Frame, HEADER_BYTES, Header};
 use crate::world::{Rank, World};
@@ -21,15 +22,21 @@ use crate::world::{Rank, World};
 pub(super) enum News {
     /// A frame, and its share of the peer's budget, which returns when this is dropped.
     Frame(Rank, Frame, OwnedSemaphorePermit),
+    /// There was no room for frames to this peer, and now there is.
+    Room(Rank),
     /// The peer is gone; the last news of this link.
     Lost(Rank, Loss),
 }
 
 /// Sends the frames of `queue`, each on a stream of its own and at most `streams` at a time. Returns when the
 /// queue is closed and everything in it acknowledged, or the connection is gone.
-pub(super) async fn send_all(connection: Connection, mut queue: UnboundedReceiver<Frame>, streams: usize) {
+pub(super) async fn send_all(
+    connection: Connection,
+    mut queue: UnboundedReceiver<(Frame, Share)>,
+    streams: usize,
+) {
     let mut writers = JoinSet::new();
-    while let Some(frame) = queue.recv().await {
+    while let Some((frame, share)) = queue.recv().await {
         while writers.try_join_next().is_some() {}
         while writers.len() >= streams {
             writers.join_next().await;
@@ -37,16 +44,18 @@ pub(super) async fn send_all(connection: Connection, mut queue: UnboundedReceive
         if connection.close_reason().is_some() {
             return;
         }
-        writers.spawn(write(connection.clone(), frame));
+        writers.spawn(write(connection.clone(), frame, share));
     }
     while writers.join_next().await.is_some() {}
 }
 
 /// Failures are not looked at: they come with the end of the connection, which the receiving side tells.
-async fn write(connection: Connection, frame: Frame) -> Result<(), WriteError> {
+async fn write(connection: Connection, frame: Frame, share: Share) -> Result<(), WriteError> {
     let mut stream = connection.open_uni().await?;
     let head = Bytes::copy_from_slice(&frame.header.encode(&frame.payload));
     stream.write_all_chunks(&mut [head, frame.payload]).await?;
+    // What is left of it is in the connection's window.
+    drop(share);
     if stream.finish().is_ok() {
         // Until the last byte is acknowledged: only then is it safe to close.
         let _ = stream.stopped().await;

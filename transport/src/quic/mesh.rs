@@ -10,9 +10,10 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
 use super::close;
-use super::config::{Config, Tuning};
+use super::config::Config;
 use super::endpoint::Driver;
 use super::link::{News, Receiver, send_all};
+use super::load::{Load, Share};
 use crate::error::Abort;
 use crate::frame::Frame;
 use crate::mesh::{Event, Mesh};
@@ -38,7 +39,8 @@ pub struct QuicMesh {
 struct Link {
     connection: Connection,
     // None once closed.
-    queue: Option<UnboundedSender<Frame>>,
+    queue: Option<UnboundedSender<(Frame, Share)>>,
+    load: Arc<Load>,
     sender: Option<JoinHandle<()>>,
     stats: PeerStats,
 }
@@ -48,16 +50,17 @@ impl QuicMesh {
         let (world, silence, tuning) = (config.world, config.silence, config.tuning);
         let (sender, news) = mpsc::channel();
         let links = world.ranks().zip(connections).map(|(rank, connection)| {
-            let Tuning { streams, unconsumed, .. } = tuning;
             let connection = connection?;
             let (queue, frames) = unbounded_channel();
-            let task = send_all(connection.clone(), frames, usize::from(streams));
+            let task = send_all(connection.clone(), frames, tuning.streams_of_one(&world) as usize);
             let sending = driver.runtime.spawn(task);
-            let budget = Arc::new(Semaphore::new(unconsumed as usize));
+            let budget = Arc::new(Semaphore::new(tuning.unconsumed_of_one(&world) as usize));
+            let load = Load::new(rank, sender.clone());
             let (connection, news) = (connection, sender.clone());
             let receiver = Receiver { connection: connection.clone(), rank, world, silence, budget, news };
             driver.runtime.spawn(receiver.run());
-            Some(Link { connection, queue: Some(queue), sender: Some(sending), stats: PeerStats::default() })
+            let (queue, sender) = (Some(queue), Some(sending));
+            Some(Link { connection, queue, load, sender, stats: PeerStats::default() })
         });
         let links = links.collect();
         Self { world, silence, links, news, _news: sender, closed: false, driver }
@@ -95,6 +98,10 @@ impl Mesh for QuicMesh {
         self.world
     }
 
+    fn has_room(&mut self, to: Rank) -> bool {
+        self.link(to).is_none_or(|link| link.load.has_room())
+    }
+
     fn send(&mut self, to: Rank, frame: Frame) {
         let Some(link) = self.link(to) else {
             tracing::error!(%to, "no such peer");
@@ -103,8 +110,9 @@ impl Mesh for QuicMesh {
         link.stats.frames_sent += 1;
         link.stats.frame_bytes_sent += frame.wire_bytes();
         if let Some(queue) = &link.queue {
+            let share = link.load.add(&frame);
             // Fails if the peer is lost, which shows as an event.
-            let _ = queue.send(frame);
+            let _ = queue.send((frame, share));
         }
     }
 
@@ -117,6 +125,7 @@ impl Mesh for QuicMesh {
                 }
                 Event::Frame(rank, frame)
             }
+            Ok(News::Room(rank)) => Event::Room(rank),
             Ok(News::Lost(rank, loss)) => Event::Lost(rank, loss),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Event::Timeout,
         }

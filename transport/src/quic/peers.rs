@@ -4,8 +4,12 @@
 //! [[peer]]
 //! rank = 0
 //! address = "node-a.example:7000"
+//! site = "paris"
 //! ```
+//!
+//! `site`, the name of what a rank shares a fast network with, may be left out, but only by all ranks.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::world::{MAX_WORLD_SIZE, Rank, World};
@@ -14,10 +18,11 @@ use crate::{address, file};
 /// The largest peers file that is read, 1 MiB: 4,096 peers have about 200 KiB.
 pub const MAX_PEERS_BYTES: u64 = 1 << 20;
 
-/// The address of every rank of a world, `host:port` or `[IPv6]:port`.
+/// The address of every rank of a world, `host:port` or `[IPv6]:port`, and its site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peers {
     addresses: Vec<String>,
+    sites: Vec<u32>,
 }
 
 /// A peers file that does not describe a world.
@@ -84,6 +89,18 @@ pub enum PeersError {
         /// What stands there.
         address: String,
     },
+    /// Some ranks have a site, and this one has none.
+    #[error("peers file, line {line}: rank {rank} has no site, rank {other} is in {site:?}")]
+    NoSite {
+        /// Of the entry.
+        line: usize,
+        /// Which one.
+        rank: Rank,
+        /// The first rank that has one.
+        other: Rank,
+        /// Its site.
+        site: String,
+    },
     /// A rank of the world has no entry.
     #[error("peers file: rank {rank} of {size} is missing")]
     Missing {
@@ -106,6 +123,17 @@ struct File {
 struct Entry {
     rank: u32,
     address: String,
+    /// An empty one is none: a template that was not filled in must not put its ranks into one site.
+    #[serde(default)]
+    site: String,
+}
+
+/// What the file says about one rank.
+#[derive(Clone)]
+struct Peer {
+    line: usize,
+    address: String,
+    site: String,
 }
 
 impl Peers {
@@ -123,49 +151,54 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// If it is not TOML of this shape, a rank stands twice, is missing or outside the world, or two ranks have
-    /// one address.
+    /// If it is not TOML of this shape, a rank stands twice, is missing or outside the world, two ranks have
+    /// one address, or only some have a site.
     pub fn parse(text: &str, size: u32) -> Result<Self, PeersError> {
         let line_at = |offset: usize| 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
         let file: File = toml::from_str(text).map_err(|error| PeersError::Syntax {
             line: line_at(error.span().map_or(0, |span| span.start)),
             reason: error.message().to_owned(),
         })?;
-        let mut found: Vec<Option<(String, usize)>> = vec![None; size.min(MAX_WORLD_SIZE) as usize];
+        let mut found: Vec<Option<Peer>> = vec![None; size.min(MAX_WORLD_SIZE) as usize];
         for entry in file.peer {
             let line = line_at(entry.span().start);
-            let Entry { rank, address } = entry.into_inner();
+            let Entry { rank, address, site } = entry.into_inner();
             let rank = Rank(rank);
             if address::check(&address).is_err() {
                 return Err(PeersError::Address { line, rank, address });
             }
-            let same = |(other, slot): (usize, &Option<(String, usize)>)| {
-                slot.as_ref().filter(|(text, _)| *text == address).map(|_| other)
+            let same = |(other, slot): (u32, &Option<Peer>)| {
+                slot.as_ref().filter(|peer| peer.address == address).map(|_| Rank(other))
             };
-            if let Some(other) = found.iter().enumerate().find_map(same).filter(|it| *it != rank.index()) {
-                let other = Rank(u32::try_from(other).unwrap_or(u32::MAX));
+            if let Some(other) = (0..).zip(&found).find_map(same).filter(|other| *other != rank) {
                 return Err(PeersError::DuplicateAddress { line, rank, other, address });
             }
             match found.get_mut(rank.index()) {
                 None => return Err(PeersError::Outside { line, rank, size }),
-                Some(Some((_, first))) => {
+                Some(Some(Peer { line: first, .. })) => {
                     return Err(PeersError::DuplicateRank { line, rank, first: *first });
                 }
-                Some(slot) => *slot = Some((address, line)),
+                Some(slot) => *slot = Some(Peer { line, address, site }),
             }
         }
         let missing = |rank: u32| PeersError::Missing { rank: Rank(rank), size };
-        let addresses = (0..size)
-            .zip(found)
-            .map(|(rank, slot)| slot.map(|(address, _)| address).ok_or_else(|| missing(rank)))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { addresses })
+        let peers = (0..size).zip(found).map(|(rank, slot)| slot.ok_or_else(|| missing(rank)));
+        let peers = peers.collect::<Result<Vec<Peer>, _>>()?;
+        let sites = sites(&peers)?;
+        Ok(Self { addresses: peers.into_iter().map(|peer| peer.address).collect(), sites })
     }
 
     /// The addresses in order of rank.
     #[must_use]
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+
+    /// The site of each rank, in order of rank: equal numbers for equal names, counted from 0 as they come up. Empty where
+    /// the file has no sites.
+    #[must_use]
+    pub fn sites(&self) -> &[u32] {
+        &self.sites
     }
 
     pub(super) fn check(&self, world: &World) -> Result<(), PeersError> {
@@ -179,6 +212,24 @@ impl Peers {
         }
         Ok(())
     }
+}
+
+/// A number for each peer's site, in their order; none if no peer has one.
+fn sites(peers: &[Peer]) -> Result<Vec<u32>, PeersError> {
+    let ranks = || (0..).map(Rank).zip(peers);
+    let Some((other, Peer { site, .. })) = ranks().find(|(_, peer)| !peer.site.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    if let Some((rank, peer)) = ranks().find(|(_, peer)| peer.site.is_empty()) {
+        return Err(PeersError::NoSite { line: peer.line, rank, other, site: site.clone() });
+    }
+    let mut names: HashMap<&str, u32> = HashMap::new();
+    let sites = peers.iter().map(|peer| {
+        // At most as many as ranks.
+        let next = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        *names.entry(peer.site.as_str()).or_insert(next)
+    });
+    Ok(sites.collect())
 }
 
 #[cfg(test)]
@@ -195,6 +246,21 @@ mod tests {
     fn peers_may_stand_in_any_order() {
         let text = entry(1, "b.example:7001") + &entry(0, "[::1]:7000");
         assert_eq!(Peers::parse(&text, 2).unwrap().addresses(), ["[::1]:7000", "b.example:7001"]);
+    }
+
+    #[test]
+    fn ranks_of_one_site_have_one_number() {
+        let at = |rank, site: &str| entry(rank, &format!("h{rank}:1")) + &format!("site = {site:?}\n");
+        let text = at(3, "rome") + &at(0, "rome") + &at(1, "oslo") + &at(2, "Rome");
+        assert_eq!(Peers::parse(&text, 4).unwrap().sites(), [0, 1, 2, 0]);
+        let none = entry(0, "a:1") + &entry(1, "b:1");
+        assert_eq!(Peers::parse(&none, 2).unwrap().sites(), []);
+        for second in [entry(1, "b:1"), at(1, "")] {
+            assert_eq!(
+                Peers::parse(&(at(0, "oslo") + &second), 2).unwrap_err().to_string(),
+                "peers file, line 5: rank 1 has no site, rank 0 is in \"oslo\""
+            );
+        }
     }
 
     #[test]

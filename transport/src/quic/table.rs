@@ -55,7 +55,7 @@ impl News {
         Self::decode(kind, &body, world).map_err(TableError::Malformed)
     }
 
-    fn decode(kind: u8, mut body: &[u8], world: &World) -> Result<Self, &'static str> {
+    pub(super) fn decode(kind: u8, mut body: &[u8], world: &World) -> Result<Self, &'static str> {
         match kind {
             WAITING => {
                 let (ranks, rest) = body.as_chunks::<4>();

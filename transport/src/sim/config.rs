@@ -208,7 +208,9 @@ impl fmt::Display for LinkConfig {
 }
 
 fn scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
-    let unit = units.iter().find(|(_, size)| value.is_multiple_of(*size) && value > 0);
+    // Nothing is a multiple of everything, and written in the smallest unit.
+    let fits = |size: u64| value.is_multiple_of(size) && (value > 0 || size == 1);
+    let unit = units.iter().find(|(_, size)| fits(*size));
     let (name, size) = unit.copied().unwrap_or(("", 1));
     write!(f, "{}{name}", value / size)
 }
@@ -217,8 +219,11 @@ struct Time(Duration);
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.0.as_micros();
+        let (micros, nanos) = (self.0.as_micros(), self.0.subsec_nanos() % 1000);
         match micros {
+            _ if nanos > 0 => f
+                .write_str(format!("{micros}.{nanos:03}").trim_end_matches('0'))
+                .and_then(|()| f.write_str("us")),
             0 => f.write_str("0ms"),
             _ if micros.is_multiple_of(1_000_000) => write!(f, "{}s", micros / 1_000_000),
             _ if micros.is_multiple_of(1000) => write!(f, "{}ms", micros / 1000),
@@ -227,13 +232,16 @@ impl fmt::Display for Time {
     }
 }
 
-/// A share in percent, without the digits that multiplying by 100 makes up.
+/// A share in percent, in the fewest digits that are read as the same share: multiplying by 100 makes some up.
 struct Percent(f64);
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{:.6}", self.0 * 100.0);
-        f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+        let percent = self.0 * 100.0;
+        // As many as the smallest f64 has.
+        let same = |text: &String| text.parse::<f64>().is_ok_and(|read| read * SHARES[0].1 == self.0);
+        let shortest = (0..=324).map(|digits| format!("{percent:.digits$}")).find(same);
+        f.write_str(&shortest.unwrap_or_else(|| percent.to_string()))
     }
 }
 
@@ -261,6 +269,19 @@ mod tests {
         let fraction: LinkConfig = "2.5Gbit,0.5ms,0%".parse().unwrap();
         assert_eq!(fraction.to_string(), "2500Mbit,500us,0%");
         assert_eq!(fraction.queue, 156_250, "{fraction:?}");
+    }
+
+    #[test]
+    fn what_is_nothing_very_small_or_of_many_digits_comes_back_from_its_text_too() {
+        for text in [
+            "1500kbit,100us,100%,queue=0MB",
+            "1Gbit,0.123us,0%",
+            "1Gbit,1000.5us,0.00000001%,jitter=0.001us",
+            "1Gbit,1ms,0.1234567890123%,reorder=0.00000001%,duplicate=33.333333333333336%",
+        ] {
+            let link: LinkConfig = text.parse().unwrap();
+            assert_eq!(link.to_string().parse(), Ok(link), "{text} is written {link}");
+        }
     }
 
     #[test]

@@ -6,11 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "shared by several test files, none of which uses all of it")]
 
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use gradwire_transport::{Communicator, ExchangeError, Limits, Mesh, Operation, Rank, Tag};
+use gradwire_transport::{Communicator, Cut, ExchangeError, Limits, Mesh, Operation, Pieces, Rank, Tag};
 
 /// World sizes of the grid.
 pub(crate) const WORLDS: [u32; 5] = [1, 2, 3, 5, 7];
@@ -66,6 +67,7 @@ pub(crate) fn carries_the_whole_grid(make: impl Fn(u32) -> Vec<Box<dyn Mesh>>) {
     all_to_all_delivers_every_block(&make);
     all_to_all_takes_a_different_length_from_every_peer(&make);
     all_gather_gives_every_rank_every_message(&make);
+    streams_deliver_every_piece_once(&make);
     collectives_of_all_kinds_follow_each_other_without_a_pause(&make);
     counted_frames_are_those_of_the_price_list(&make);
 }
@@ -104,6 +106,89 @@ pub(crate) fn all_to_all_takes_a_different_length_from_every_peer(make: impl Fn(
                 let due: Vec<_> =
                     world.ranks().map(|from| painted(from, own, step, length(from, own, step))).collect();
                 assert_eq!(incoming, due, "rank {own} of {size}, step {step}");
+            }
+        });
+    }
+}
+
+/// With a head and a tail, so that no piece starts where those of whole messages do.
+pub(crate) const CUT: Cut = Cut { head: 5, piece: PIECE, tail: 3 };
+
+/// One rank's painted messages of a step, made piece by piece, and those that came.
+pub(crate) struct Painted {
+    own: Rank,
+    step: u64,
+    /// Where the next piece for each rank starts.
+    pub(crate) made: Vec<u64>,
+    /// By rank, with what no paint is where nothing came.
+    pub(crate) received: Vec<Vec<Option<u8>>>,
+    lengths: Vec<usize>,
+}
+
+impl Painted {
+    /// `lengths[r]` bytes go to rank r, and `expected[r]` come from it.
+    pub(crate) fn new(own: Rank, step: u64, lengths: Vec<usize>, expected: &[usize]) -> Self {
+        let received = expected.iter().map(|&length| vec![None; length]).collect();
+        Self { own, step, made: vec![0; lengths.len()], received, lengths }
+    }
+
+    /// Everything was made, and everything that came is as it was painted.
+    pub(crate) fn check(&self) {
+        for (rank, received) in (0..).map(Rank).zip(&self.received) {
+            if rank != self.own {
+                let due = painted(rank, self.own, self.step, received.len());
+                let due: Vec<_> = due.into_iter().map(Some).collect();
+                assert_eq!(received, &due, "rank {} from {rank}, step {}", self.own, self.step);
+                assert_eq!(self.made[rank.index()], self.lengths[rank.index()] as u64, "made for {rank}");
+            }
+        }
+    }
+}
+
+impl Pieces for Painted {
+    type Error = ExchangeError;
+
+    fn make(&mut self, to: Rank, range: Range<u64>) -> Result<Bytes, ExchangeError> {
+        assert_ne!(to, self.own, "nothing travels to the own rank");
+        assert_eq!(range.start, self.made[to.index()], "pieces are made once and in order");
+        self.made[to.index()] = range.end;
+        let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+        Ok(painted(self.own, to, self.step, self.lengths[to.index()]).slice(range))
+    }
+
+    fn take(&mut self, from: Rank, offset: u64, bytes: Bytes) -> Result<(), ExchangeError> {
+        let start = usize::try_from(offset).unwrap();
+        for (place, byte) in self.received[from.index()][start..start + bytes.len()].iter_mut().zip(bytes) {
+            assert_eq!(place.replace(byte), None, "a byte came twice");
+        }
+        Ok(())
+    }
+}
+
+/// Lengths that differ by pair and step, none shorter than head and tail.
+pub(crate) fn streamed_length(from: Rank, to: Rank, step: u64) -> usize {
+    let at = u64::from(from.0) * 3 + u64::from(to.0) + step;
+    CUT.head + CUT.tail + LENGTHS[usize::try_from(at).unwrap() % LENGTHS.len()]
+}
+
+pub(crate) fn streams_deliver_every_piece_once(make: impl Fn(u32) -> Vec<Box<dyn Mesh>>) {
+    for size in WORLDS {
+        on_every_rank(make(size), small_pieces(), |communicator| {
+            let world = communicator.world();
+            let own = world.rank();
+            for step in 1..=10 {
+                let lengths: Vec<_> = world.ranks().map(|to| streamed_length(own, to, step)).collect();
+                let expected: Vec<_> = world.ranks().map(|from| streamed_length(from, own, step)).collect();
+                let wide =
+                    |lengths: &[usize]| lengths.iter().map(|&length| length as u64).collect::<Vec<_>>();
+                let (sent, due) = (wide(&lengths), wide(&expected));
+                let mut pieces = Painted::new(own, step, lengths, &expected);
+                communicator.stream(operation(step, 0), &sent, &due, CUT, &mut pieces).unwrap();
+                pieces.check();
+                // Whole messages right behind, so that some of them come before the stream has ended everywhere.
+                communicator
+                    .all_gather(operation(step, 1), Bytes::from(vec![1; 40]), &vec![40; size as usize])
+                    .unwrap();
             }
         });
     }

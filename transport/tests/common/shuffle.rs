@@ -1,6 +1,7 @@
 //! A world without mesh, thread or clock: exchanges, and a seeded scheduler that decides what happens next.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "shared by several test files, none of which uses all of it")]
 
 use std::time::Instant;
 

@@ -65,6 +65,30 @@ fn every_frame_reaches_its_rank_whole_and_once_and_closing_loses_none() {
 }
 
 #[test]
+fn a_peer_that_does_not_read_has_no_room_and_has_it_again_when_it_reads() {
+    const LENGTH: usize = 1 << 20;
+    let change = |_, config: &mut Config| (config.tuning.streams, config.tuning.unconsumed) = (4, 2 << 20);
+    let mut meshes = world(2, change);
+    let (mut reader, mut writer) = (meshes.pop().unwrap(), meshes.pop().unwrap());
+    let mut sent = 0;
+    loop {
+        if writer.has_room(Rank(1)) {
+            writer.send(Rank(1), frame(0, sent, LENGTH));
+            sent += 1;
+        } else if writer.receive(Instant::now() + Duration::from_millis(500)) == Event::Timeout {
+            break;
+        }
+    }
+    // What waits there, what is in the windows, what is queued here, and one that was let in last.
+    assert!((4..=2 + 5 + 2 + 1).contains(&sent), "{sent} frames of 1 MiB were let in");
+    for _ in 0..sent {
+        assert!(matches!(event(&mut reader), Event::Frame(Rank(0), _)), "nothing is lost");
+    }
+    assert_eq!(event(&mut writer), Event::Room(Rank(1)));
+    assert!(writer.has_room(Rank(1)), "all of it was read");
+}
+
+#[test]
 fn a_rank_that_gives_up_is_heard_by_all_after_its_frames() {
     let mut meshes = world(3, |_, _| {});
     let mut leaving = meshes.pop().unwrap();

@@ -78,6 +78,14 @@ impl Place {
         Ok(Self { world, identity, rendezvous, source: sources(&rank_from, &size_from) })
     }
 
+    /// The site of each rank, if there is a peers file that says it.
+    pub(super) fn sites(&self) -> &[u32] {
+        match &self.rendezvous {
+            Rendezvous::Peers(peers) => peers.sites(),
+            Rendezvous::Address(_) => &[],
+        }
+    }
+
     /// Where rank 0 is, for humans.
     pub(super) fn rendezvous_name(&self) -> &str {
         match &self.rendezvous {

@@ -9,7 +9,6 @@ use super::Args;
 use crate::args::{Job, ScaleArg};
 use crate::event::Event;
 use crate::failure::Failure;
-use crate::milestone;
 use crate::report::tally::Tally;
 use crate::report::write::Output;
 use crate::report::{Run, summary};
@@ -98,9 +97,6 @@ impl Story {
         if let (false, Some(log2)) = (self.announced, step.scale_log2) {
             self.announced = true;
             note!("rank {}: scale 2^{log2} codes per gradient unit", self.rank);
-        }
-        if let Some(line) = milestone::line(step.step, self.steps, step.loss) {
-            note!("rank {}: {line}", self.rank);
         }
         match &mut self.output {
             Some(output) => output.step(&self.codec, step),

@@ -38,6 +38,11 @@ pub(crate) fn table(report: &Report) -> String {
         }
         text.push('\n');
     }
+    if report.settings.inner_codec.is_some() {
+        let each =
+            report.runs.iter().map(|run| format!("{} {}", run.codec.label, bytes(run.bytes.wan_packets)));
+        let _ = writeln!(text, "packets between sites: {}", each.collect::<Vec<_>>().join(", "));
+    }
     if let (Some(gradients), Some((all, total))) = (gradient_ratio(report), total_ratio(report)) {
         let second = &report.runs[1].codec.label;
         let total = match total {

@@ -157,7 +157,8 @@ mod tests {
 
     fn step(rank: u32, step: u64, loss: f32, seconds: f64) -> Event {
         let seconds = Seconds { compute: seconds, ..Seconds::default() };
-        let bytes = Bytes { gradient_packets: 10, parameter_packets: 20, frames: 40, udp: 50 };
+        let bytes =
+            Bytes { gradient_packets: 10, parameter_packets: 20, wan_packets: 6, frames: 40, udp: 50 };
         let (saturated, nonfinite, reset, scale_log2) = (3, 0, step == 2, Some(-4));
         let (samples, learning_rate) = (1, 0.1);
         Event::Step {
@@ -179,7 +180,8 @@ mod tests {
 
     fn done(rank: u32, hash: &str) -> Event {
         let evaluation = (rank == 0).then_some(Evaluation { loss: 0.5, score: Score::Accuracy(0.75) });
-        let bytes = Bytes { gradient_packets: 20, parameter_packets: 40, frames: 90, udp: 120 };
+        let bytes =
+            Bytes { gradient_packets: 20, parameter_packets: 40, wan_packets: 12, frames: 90, udp: 120 };
         let total_seconds = 2.0 + f64::from(rank);
         Event::Done { done: Done { rank, evaluation, parameters_blake3: hash.into(), bytes, total_seconds } }
     }
@@ -200,7 +202,10 @@ mod tests {
         assert!(tally.is_complete());
         let run = tally.finish().unwrap();
         assert_eq!(run.losses, [3.0, 1.5]);
-        assert_eq!(run.bytes, Bytes { gradient_packets: 40, parameter_packets: 80, frames: 180, udp: 240 });
+        assert_eq!(
+            run.bytes,
+            Bytes { gradient_packets: 40, parameter_packets: 80, wan_packets: 24, frames: 180, udp: 240 }
+        );
         assert_eq!((run.residual.saturated, run.residual.resets), (12, 1));
         assert!((run.seconds.step_median - 0.2).abs() < 1e-12);
         assert!((run.seconds.stages.compute - 0.5).abs() < 1e-12);

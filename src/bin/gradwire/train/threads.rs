@@ -80,7 +80,8 @@ fn one(
     let mut tell = |event| {
         let _ = events.send(event);
     };
-    let parameters = rank::train(communicator, task.as_mut(), job, codec, opened, rank == 0, &mut tell)?;
+    let parameters =
+        rank::train(communicator, task.as_mut(), job, codec, opened, rank == 0, &mut tell, &mut |_, _| {})?;
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, path).map_err(own_fault)?;
     }

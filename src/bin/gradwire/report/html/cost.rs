@@ -11,17 +11,20 @@ pub(super) fn traffic(out: &mut String, report: &Report) {
         out.push_str("<p>Nothing: a single node has nobody to send to.</p>\n</section>\n");
         return;
     }
-    type Kind = (&'static str, fn(&Run) -> u64);
-    let kinds: [Kind; 4] = [
-        ("gradient packets", |run| run.bytes.gradient_packets),
-        ("parameters (f32)", |run| run.bytes.parameter_packets),
-        ("all frames", |run| run.bytes.frames),
-        ("UDP at the socket", |run| run.bytes.udp),
-    ];
     let sockets = report.runs.iter().any(|run| run.bytes.udp > 0);
-    let kinds = if sockets { &kinds[..] } else { &kinds[..3] };
-    let most = kinds.iter().flat_map(|(_, of)| report.runs.iter().map(of)).max().unwrap_or(0).max(1);
-    for (kind, of) in kinds {
+    let sites = report.settings.inner_codec.is_some();
+    // What it is, how much of it a run sent, and whether there is anything to show.
+    type Kind = (&'static str, fn(&Run) -> u64, bool);
+    let kinds: [Kind; 5] = [
+        ("gradient packets", |run| run.bytes.gradient_packets, true),
+        ("parameters (f32)", |run| run.bytes.parameter_packets, true),
+        ("of these, between sites", |run| run.bytes.wan_packets, sites),
+        ("all frames", |run| run.bytes.frames, true),
+        ("UDP at the socket", |run| run.bytes.udp, sockets),
+    ];
+    let kinds = || kinds.iter().filter(|(_, _, shown)| *shown);
+    let most = kinds().flat_map(|(_, of, _)| report.runs.iter().map(of)).max().unwrap_or(0).max(1);
+    for (kind, of, _) in kinds() {
         bars(out, report, kind, most as f64, |run| (of(run) as f64, bytes(of(run))));
     }
     let mut text = "One direction, all ranks and steps together.".to_owned();

@@ -118,6 +118,10 @@ pub(super) fn settings(out: &mut String, report: &Report) {
         ("seed", report.seed.to_string()),
         ("deadline", format!("{} s of silence", settings.deadline_seconds)),
     ];
+    if let Some(inner) = &settings.inner_codec {
+        let sizes: Vec<String> = settings.sites.iter().map(ToString::to_string).collect();
+        list.push(("sites", format!("{} nodes, {inner} inside", sizes.join(", "))));
+    }
     if let Some(data) = &settings.data {
         let size = data.bytes.map_or_else(String::new, |count| format!(", {}", bytes(count)));
         list.push(("data", format!("{}{size}", data.file)));

@@ -1,0 +1,440 @@
+//! Who runs, what time it is, and what is under way: the world behind [`SimMesh`](super::SimMesh), one thread at a time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use super::mesh::{Fault, SimConfig};
+use super::network::{Arrival, Network};
+use crate::error::Loss;
+use crate::frame::Frame;
+use crate::mesh::Event;
+use crate::world::Rank;
+
+/// What travels from one rank to another.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    Frame(Frame),
+    /// A frame one bit of which turned over on its way.
+    Corrupt(Frame),
+    Leave(Loss),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    number: u64,
+    item: Item,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Wants to run, or runs.
+    Ready,
+    /// Waits in `receive` until then or for an event.
+    Waiting(Instant),
+    /// Pretends to compute until then.
+    Computing(Instant),
+    Gone,
+}
+
+struct Node {
+    phase: Phase,
+    inbox: VecDeque<(Rank, Item)>,
+    /// Killed: runs no more code.
+    dead: bool,
+    stopped: Option<Instant>,
+    /// Has told its peers that it leaves, or can't any more.
+    left: bool,
+    /// Sent by this rank and not yet arrived.
+    under_way: u64,
+    corrupt: bool,
+    repeat: bool,
+}
+
+/// One way between two ranks, as the receiver sees it.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    cut: bool,
+    /// Since when no keep-alive can pass.
+    quiet: Option<Instant>,
+    /// The receiver knows that the sender is gone: nothing passes any more.
+    lost: bool,
+}
+
+#[derive(Debug)]
+enum Timer {
+    Again { from: u32, to: u32, packet: Packet, wait: Duration },
+    Silence { from: u32, to: u32, since: Instant },
+    Fault(Fault),
+    Resume(u32),
+    Mend(Vec<u32>),
+}
+
+struct Due {
+    at: Instant,
+    number: u64,
+    timer: Timer,
+}
+
+pub(super) struct State {
+    pub(super) now: Instant,
+    pub(super) running: Option<u32>,
+    nodes: Vec<Node>,
+    /// `[from * size + to]`.
+    ways: Vec<Way>,
+    ready: VecDeque<u32>,
+    network: Network<Packet>,
+    timers: BinaryHeap<Reverse<Due>>,
+    numbers: u64,
+    /// Numbers of packets that came, where a wire makes copies.
+    seen: Option<HashSet<u64>>,
+    silence: Duration,
+    again: Duration,
+}
+
+impl State {
+    pub(super) fn new(size: u32, start: Instant, config: &SimConfig) -> Self {
+        let mut link = config.link;
+        // A sender that controls its congestion keeps frames back instead of losing them in the queue.
+        link.queue = u64::MAX;
+        let node = || Node {
+            phase: Phase::Ready,
+            inbox: VecDeque::new(),
+            dead: false,
+            stopped: None,
+            left: false,
+            under_way: 0,
+            corrupt: false,
+            repeat: false,
+        };
+        let round_trip = 2 * (link.wire.delay + link.wire.jitter);
+        let mut state = Self {
+            now: start,
+            running: None,
+            nodes: (0..size).map(|_| node()).collect(),
+            ways: vec![Way::default(); size as usize * size as usize],
+            ready: (0..size).collect(),
+            network: Network::new(size, link, config.seed),
+            timers: BinaryHeap::new(),
+            numbers: 0,
+            seen: (link.wire.duplicate > 0.0).then(HashSet::new),
+            silence: config.silence,
+            again: round_trip.max(Duration::from_millis(10)),
+        };
+        for (after, fault) in &config.faults {
+            state.timer(start + *after, Timer::Fault(fault.clone()));
+        }
+        state.running = state.ready.pop_front();
+        state
+    }
+
+    pub(super) fn is_dead(&self, rank: u32) -> bool {
+        self.nodes[rank as usize].dead
+    }
+
+    pub(super) fn under_way(&self, rank: u32) -> u64 {
+        self.nodes[rank as usize].under_way
+    }
+
+    pub(super) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// Gives the turn away until an event comes or `until`.
+    pub(super) fn wait(&mut self, rank: u32, until: Instant) {
+        self.nodes[rank as usize].phase = Phase::Waiting(until);
+    }
+
+    /// Gives the turn away until `until`, whatever comes.
+    pub(super) fn compute(&mut self, rank: u32, until: Instant) {
+        self.nodes[rank as usize].phase = Phase::Computing(until);
+    }
+
+    pub(super) fn leave(&mut self, rank: u32) {
+        self.nodes[rank as usize].phase = Phase::Gone;
+    }
+
+    /// The next event of `rank`'s inbox.
+    pub(super) fn take(&mut self, rank: u32) -> Option<Event> {
+        let (from, item) = self.nodes[rank as usize].inbox.pop_front()?;
+        Some(match item {
+            Item::Frame(frame) => Event::Frame(from, frame),
+            Item::Leave(loss) => Event::Lost(from, loss),
+            Item::Corrupt(frame) => match damaged(&frame) {
+                Ok(frame) => Event::Frame(from, frame),
+                Err(loss) => Event::Lost(from, loss),
+            },
+        })
+    }
+
+    /// Sends a frame; what is lost is repeated.
+    pub(super) fn send(&mut self, from: u32, to: u32, frame: Frame) {
+        let node = &mut self.nodes[from as usize];
+        if node.left {
+            return;
+        }
+        let repeat = std::mem::take(&mut node.repeat);
+        let item = if std::mem::take(&mut node.corrupt) {
+            Item::Corrupt(frame.clone())
+        } else {
+            Item::Frame(frame.clone())
+        };
+        self.offer(from, to, item);
+        if repeat {
+            self.offer(from, to, Item::Frame(frame));
+        }
+    }
+
+    /// Tells every peer that `rank` leaves; nothing that it sends later travels.
+    pub(super) fn tell(&mut self, rank: u32, loss: &Loss) {
+        if std::mem::replace(&mut self.nodes[rank as usize].left, true) {
+            return;
+        }
+        for to in self.peers(rank) {
+            self.offer(rank, to, Item::Leave(loss.clone()));
+        }
+    }
+
+    /// Whose turn it is next; `None` if nobody is left. Time passes only here, and only while nobody is ready.
+    pub(super) fn next_turn(&mut self) -> Option<u32> {
+        loop {
+            while let Some(rank) = self.ready.pop_front() {
+                if self.nodes[rank as usize].dead {
+                    continue;
+                }
+                self.running = Some(rank);
+                return self.running;
+            }
+            let waits =
+                self.nodes.iter().filter(|node| node.stopped.is_none()).filter_map(|node| match node.phase {
+                    Phase::Waiting(until) | Phase::Computing(until) => Some(until),
+                    Phase::Ready | Phase::Gone => None,
+                });
+            if self.nodes.iter().all(|node| node.phase == Phase::Gone) {
+                self.running = None;
+                return None;
+            }
+            let due = self.timers.peek().map(|Reverse(due)| due.at);
+            let next = waits.chain(due).chain(self.network.next()).min()?;
+            self.now = self.now.max(next);
+            while let Some(arrival) = self.network.poll(self.now) {
+                self.arrive(arrival);
+            }
+            while self.timers.peek().is_some_and(|Reverse(due)| due.at <= self.now) {
+                let Some(Reverse(due)) = self.timers.pop() else { break };
+                self.fire(due.timer);
+            }
+            for rank in 0..self.size() {
+                let node = &mut self.nodes[rank as usize];
+                let wake = node.stopped.is_none()
+                    && match node.phase {
+                        Phase::Waiting(until) => until <= self.now || !node.inbox.is_empty(),
+                        Phase::Computing(until) => until <= self.now,
+                        Phase::Ready | Phase::Gone => false,
+                    };
+                if wake {
+                    node.phase = Phase::Ready;
+                    self.ready.push_back(rank);
+                }
+            }
+        }
+    }
+
+    fn size(&self) -> u32 {
+        u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
+    }
+
+    fn peers(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
+        (0..self.size()).filter(move |peer| *peer != rank)
+    }
+
+    fn way(&mut self, from: u32, to: u32) -> &mut Way {
+        let size = self.nodes.len();
+        &mut self.ways[from as usize * size + to as usize]
+    }
+
+    fn timer(&mut self, at: Instant, timer: Timer) {
+        self.numbers += 1;
+        self.timers.push(Reverse(Due { at, number: self.numbers, timer }));
+    }
+
+    fn offer(&mut self, from: u32, to: u32, item: Item) {
+        self.numbers += 1;
+        self.nodes[from as usize].under_way += 1;
+        let packet = Packet { number: self.numbers, item };
+        let wait = self.again;
+        self.transmit(from, to, packet, wait);
+    }
+
+    /// Sends once; if the network drops it, again after `wait`, each time twice as long up to a quarter of the silence.
+    fn transmit(&mut self, from: u32, to: u32, packet: Packet, wait: Duration) {
+        // Who was killed repeats nothing; who is given up by the receiver is not listened to.
+        if self.nodes[from as usize].dead || self.way(from, to).lost || self.way(to, from).lost {
+            self.nodes[from as usize].under_way -= 1;
+            return;
+        }
+        let left = self.nodes[from as usize].left;
+        if left && !matches!(packet.item, Item::Leave(_)) {
+            self.nodes[from as usize].under_way -= 1;
+            return;
+        }
+        let bytes = match &packet.item {
+            Item::Frame(frame) | Item::Corrupt(frame) => frame.wire_bytes(),
+            Item::Leave(_) => 64,
+        };
+        let dropped = |network: &Network<Packet>| network.traffic().lost + network.traffic().cut;
+        let before = dropped(&self.network);
+        self.network.send(self.now, from, to, bytes, packet.clone());
+        if dropped(&self.network) != before {
+            let longer = (2 * wait).min((self.silence / 4).max(self.again));
+            self.timer(self.now + wait, Timer::Again { from, to, packet, wait: longer });
+        }
+    }
+
+    fn arrive(&mut self, arrival: Arrival<Packet>) {
+        let Arrival { from, to, packet, .. } = arrival;
+        if self.seen.as_mut().is_some_and(|seen| !seen.insert(packet.number)) {
+            return;
+        }
+        self.nodes[from as usize].under_way -= 1;
+        if self.way(from, to).lost || self.nodes[to as usize].dead {
+            return;
+        }
+        if matches!(packet.item, Item::Leave(_) | Item::Corrupt(_)) {
+            self.way(from, to).lost = true;
+        }
+        self.nodes[to as usize].inbox.push_back((Rank(from), packet.item));
+    }
+
+    fn lose(&mut self, from: u32, to: u32, loss: Loss) {
+        if !std::mem::replace(&mut self.way(from, to).lost, true) {
+            self.nodes[to as usize].inbox.push_back((Rank(from), Item::Leave(loss)));
+        }
+    }
+
+    /// Notes for every way of `rank` whether keep-alives pass.
+    fn listen(&mut self, rank: u32) {
+        for peer in self.peers(rank) {
+            for (from, to) in [(rank, peer), (peer, rank)] {
+                let node = &self.nodes[from as usize];
+                let mute = node.dead || node.stopped.is_some();
+                let now = self.now;
+                let way = self.way(from, to);
+                if !mute && !way.cut {
+                    way.quiet = None;
+                } else if way.quiet.is_none() {
+                    way.quiet = Some(now);
+                    self.timer(now + self.silence, Timer::Silence { from, to, since: now });
+                }
+            }
+        }
+    }
+
+    fn fire(&mut self, timer: Timer) {
+        match timer {
+            Timer::Again { from, to, packet, wait } => self.transmit(from, to, packet, wait),
+            Timer::Silence { from, to, since } => {
+                // Who is stopped looks at its clock when it goes on.
+                let deaf = self.nodes[to as usize].dead || self.nodes[to as usize].stopped.is_some();
+                if !deaf && self.way(from, to).quiet == Some(since) {
+                    let silent = self.now.saturating_duration_since(since);
+                    self.lose(from, to, Loss::Silent { silent, deadline: self.silence });
+                }
+            }
+            Timer::Fault(fault) => self.strike(fault),
+            Timer::Resume(rank) => self.resume(rank),
+            Timer::Mend(ranks) => self.cut(&ranks, false),
+        }
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::Crash(Rank(rank)) => {
+                let node = &mut self.nodes[rank as usize];
+                if node.phase != Phase::Gone {
+                    (node.dead, node.left, node.phase) = (true, true, Phase::Gone);
+                    self.listen(rank);
+                }
+            }
+            Fault::Stop { rank: Rank(rank), length } => {
+                let node = &mut self.nodes[rank as usize];
+                if node.phase != Phase::Gone && node.stopped.is_none() {
+                    node.stopped = Some(self.now);
+                    self.listen(rank);
+                    self.timer(self.now + length, Timer::Resume(rank));
+                }
+            }
+            Fault::Partition { ranks, length } => {
+                let ranks: Vec<u32> = ranks.into_iter().map(|rank| rank.0).collect();
+                self.cut(&ranks, true);
+                if let Some(length) = length {
+                    self.timer(self.now + length, Timer::Mend(ranks));
+                }
+            }
+            Fault::Slow { rank, rate } => self.network.set_rate(rank.0, Some(rate.max(1))),
+            Fault::Corrupt(rank) => self.nodes[rank.index()].corrupt = true,
+            Fault::Repeat(rank) => self.nodes[rank.index()].repeat = true,
+        }
+    }
+
+    fn resume(&mut self, rank: u32) {
+        let Some(since) = self.nodes[rank as usize].stopped.take() else { return };
+        let paused = self.now.saturating_duration_since(since);
+        for peer in self.peers(rank) {
+            let quiet = self.way(peer, rank).quiet;
+            if paused >= self.silence {
+                self.lose(peer, rank, Loss::Paused { paused });
+            } else if let Some(quiet) = quiet.filter(|quiet| *quiet + self.silence <= self.now) {
+                let silent = self.now.saturating_duration_since(quiet);
+                self.lose(peer, rank, Loss::Silent { silent, deadline: self.silence });
+            }
+        }
+        self.listen(rank);
+    }
+
+    /// Cuts or mends every way between `ranks` and the others.
+    fn cut(&mut self, ranks: &[u32], cut: bool) {
+        for rank in ranks.iter().copied() {
+            for peer in self.peers(rank).filter(|peer| !ranks.contains(peer)) {
+                for (from, to) in [(rank, peer), (peer, rank)] {
+                    self.network.cut(from, to, cut);
+                    self.way(from, to).cut = cut;
+                }
+            }
+            self.listen(rank);
+        }
+    }
+}
+
+/// What a receiver makes of a frame with one bit turned over.
+fn damaged(frame: &Frame) -> Result<Frame, Loss> {
+    let mut bytes = BytesMut::from(&frame.header.encode(&frame.payload)[..]);
+    bytes.extend_from_slice(&frame.payload);
+    // The last byte: of the payload, or of the checksum where there is none.
+    if let Some(last) = bytes.last_mut() {
+        *last ^= 1;
+    }
+    Frame::decode(&Bytes::from(bytes)).map_err(Loss::Malformed)
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
