@@ -50,6 +50,7 @@ mod tls;
 use std::net::SocketAddr;
 
 pub use config::{Config, MAX_MTU, Rendezvous, Tuning, Waiting};
+pub use congestion::Congestion;
 pub use error::JoinError;
 pub use hello::{Agreement, MAX_AGREEMENT_BYTES, MAX_AGREEMENTS};
 pub use identity::{Authority, Identity, IdentityError, keygen};

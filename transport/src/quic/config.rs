@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::congestion::Congestion;
 use super::error::JoinError;
 use super::hello::Agreement;
 use super::identity::{Identity, IdentityError};
@@ -78,6 +79,8 @@ pub struct Config {
     pub join: Duration,
     /// Who is told whom this node waits for. Default: nobody.
     pub waiting: Option<Waiting>,
+    /// How fast to send. Default: at an estimated rate.
+    pub congestion: Congestion,
     /// Windows and limits.
     pub tuning: Tuning,
 }
@@ -141,6 +144,7 @@ impl Config {
             silence: Duration::from_secs(10),
             join: Duration::from_secs(60),
             waiting: None,
+            congestion: Congestion::default(),
             tuning: Tuning::default(),
         }
     }

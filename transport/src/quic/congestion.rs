@@ -12,7 +12,24 @@
 //! make, it takes no less than Cubic would: who fills a queue is a flow that only loss can stop.
 //!
 //! **Declared** too high is no harm: the bound on the round trip holds, and where packets are lost beyond the path's random
-//! loss while a queue stands, the rate falls to what was delivered and comes back by a hundredth per round trip.
+//! loss while a queue stands, the rate falls to what was delivered and comes back by a tenth per round trip.
+//!
+//! **Known limit.** Two estimated flows that face each other over one path see the sum of both queues in their round trips; one
+//! may keep back for the other's and stay near 80 % of the link. A declared rate has no such trouble.
+//!
+//! **Measured** on a virtual clock (`cargo test --release --test congestion -- --nocapture`), share of the link in payload over
+//! the middle half of a transfer both ways, and what was sent again; Cubic carries 2 % of the second link:
+//!
+//! | link | declared | sent again |
+//! |---|---|---|
+//! | 1 Gbit/s, 80 ms, 0.1 % lost | 95 % | 0.1 % |
+//! | 100 Mbit/s, 80 ms, 1 % | 94 % | 1.0 % |
+//! | 100 Mbit/s, 150 ms, 1 % | 92 % | 1.0 % |
+//! | 100 Mbit/s, 80 ms, 1 % in bursts of 8 | 93 % | 0.9 % |
+//! | 200 Mbit/s, 80 ms, 0.1 %, declared 20 % too high | 94 % | 0.1 % |
+//!
+//! Four nodes, 200 Mbit/s, 60 ms, 16 MiB per pair (2.01 s of payload): 2.16, 2.18 and 2.27 s at 0, 0.1 and 1 % loss. Beside a
+//! flow of Cubic on 100 Mbit/s, 40 ms: 45 % estimated, 61 % declared. An estimated rate alone: 95 %.
 //!
 //! **Cost.** No timer and no allocation; a few float operations per acknowledged packet.
 
@@ -42,6 +59,31 @@ pub enum Link {
     Declared(NonZeroU64),
 }
 
+/// What decides how fast a connection sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// [`Paced`]. The default, with an estimated rate.
+    Paced(Link),
+    /// RFC 9438, as quinn has it: to compare with, and for paths that lose nothing.
+    Cubic,
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self::Paced(Link::default())
+    }
+}
+
+impl Congestion {
+    /// The controllers of one node.
+    pub(super) fn factory(self) -> Arc<dyn ControllerFactory + Send + Sync> {
+        match self {
+            Self::Paced(link) => Arc::new(Paced::new(link)),
+            Self::Cubic => Arc::new(CubicConfig::default()),
+        }
+    }
+}
+
 /// Share of a declared rate that is used: a queue that is never empty is no use, and a pacer is not exact.
 const USED: f64 = 0.97;
 
@@ -56,6 +98,12 @@ const LEAST_SLACK: Duration = Duration::from_micros(200);
 
 /// Loss above the path's random loss that counts as the sign of a full queue.
 const EXCESS: f64 = 0.02;
+
+/// Share of lost bytes for which one round is enough.
+const DROWNING: f64 = 0.2;
+
+/// Bytes sent at once, below which they are acknowledgements or questions, and no share of the line.
+const BULK: u64 = 600;
 
 /// Bytes in flight at least, and before the first round trip is measured.
 const SMALLEST_WINDOW: u64 = 16 << 10;
@@ -122,10 +170,10 @@ impl Pace {
         self.crowded = if full { self.crowded + 1 } else { 0 };
         if let Some(estimate) = &mut self.estimate {
             estimate.close_round(round, &self.rounds, full);
-        } else if self.crowded >= 2 {
+        } else if self.crowded >= 2 || (full && round.loss() > DROWNING) {
             self.ceiling = round.rate();
         } else if !full {
-            self.ceiling *= 1.01;
+            self.ceiling *= 1.1;
         }
     }
 
@@ -134,11 +182,12 @@ impl Pace {
         let bytes = match &self.estimate {
             Some(estimate) => estimate.window(stretched, self.window),
             None => {
-                let share = self.seat.rate(now, self.rounds.smoothed()) * self.mtu as f64 / (self.mtu as f64 + HEADERS);
+                let share = self.seat.rate(now, self.rounds.smoothed()) * self.mtu as f64
+                    / (self.mtu as f64 + HEADERS);
                 share.min(self.ceiling) * stretched.as_secs_f64()
             }
         };
-        let mut window = whole(bytes);
+        let mut window = whole(if self.rounds.renews() { bytes / 2.0 } else { bytes });
         if self.estimate.is_some() && self.rounds.crowded() {
             // Twice: an estimate under a queue of others is too low, but not by more than the queue is long.
             window = window.max(self.cubic.window().min(window.saturating_mul(2)));
@@ -149,18 +198,13 @@ impl Pace {
 
 impl Controller for Pace {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        self.seat.sent(now, bytes);
+        if bytes >= BULK {
+            self.seat.sent(now, bytes);
+        }
         self.cubic.on_sent(now, bytes, last_packet_number);
     }
 
-    fn on_ack(
-        &mut self,
-        now: Instant,
-        sent: Instant,
-        bytes: u64,
-        app_limited: bool,
-        rtt: &RttEstimator,
-    ) {
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
         self.cubic.on_ack(now, sent, bytes, app_limited, rtt);
         self.rounds.acknowledged(now, sent, bytes);
         if let Some(estimate) = &mut self.estimate {
@@ -204,7 +248,10 @@ impl Controller for Pace {
 }
 
 /// The nearest whole number of bytes.
-#[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest u64, which is what is wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a float becomes the nearest u64, which is what is wanted"
+)]
 fn whole(bytes: f64) -> u64 {
     bytes.round() as u64
 }

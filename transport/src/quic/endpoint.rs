@@ -127,6 +127,7 @@ fn transport(config: &Config) -> Result<TransportConfig, JoinError> {
         // 2.3 instead of 2.6 CPU s per GB (loopback, 2 ranks, both ends).
         .send_fairness(false)
         .mtu_discovery_config(Some(discovery))
+        .congestion_controller_factory(config.congestion.factory())
         // A first guess for the handshake's timer, 3 x as long; the default of 333 ms makes a lost first
         // packet cost a second.
         .initial_rtt(Duration::from_millis(100))

@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use gradwire_transport::sim::{LinkConfig, Network};
 use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event, ServerConfig,
-    StreamEvent, StreamId, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event,
+    ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
 };
 
 /// IPv4 and UDP.
@@ -23,15 +23,15 @@ const STREAMS: usize = 80;
 type Factory = Arc<dyn ControllerFactory + Send + Sync>;
 
 /// Several nodes, fully connected: node i dials node j > i.
-pub struct Path {
-    pub network: Network<Datagram>,
-    pub now: Instant,
+pub(crate) struct Path {
+    pub(crate) network: Network<Datagram>,
+    now: Instant,
     begin: Instant,
     nodes: Vec<Node>,
 }
 
 #[derive(Clone)]
-pub struct Datagram {
+pub(crate) struct Datagram {
     bytes: BytesMut,
 }
 
@@ -54,13 +54,13 @@ struct Peer {
 
 /// What came of a transfer from one node to another.
 #[derive(Clone, Debug)]
-pub struct Carried {
+pub(crate) struct Carried {
     /// From the start to the last byte.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Bits of payload per second over the middle half of the bytes.
-    pub steady: f64,
+    pub(crate) steady: f64,
     /// Bytes that were sent again over bytes sent.
-    pub lost: f64,
+    pub(crate) lost: f64,
 }
 
 fn address(node: u32) -> SocketAddr {
@@ -76,7 +76,7 @@ fn node_of(address: SocketAddr) -> u32 {
 
 impl Path {
     /// Connects one node per factory over `link`, and returns when all have shaken hands.
-    pub fn new(link: LinkConfig, factories: Vec<Factory>, seed: u64) -> Self {
+    pub(crate) fn new(link: LinkConfig, factories: Vec<Factory>, seed: u64) -> Self {
         let issued = rcgen::generate_simple_self_signed(vec!["node".into()]).unwrap();
         let certificate = issued.cert.der().clone();
         let key = rustls::pki_types::PrivatePkcs8KeyDer::from(issued.signing_key.serialize_der());
@@ -96,8 +96,12 @@ impl Path {
             let mut random = [0; 32];
             random[0] = u8::try_from(index).unwrap();
             random[1..9].copy_from_slice(&seed.to_le_bytes());
-            let endpoint =
-                Endpoint::new(Arc::new(EndpointConfig::default()), Some(Arc::new(server)), true, Some(random));
+            let endpoint = Endpoint::new(
+                Arc::new(EndpointConfig::default()),
+                Some(Arc::new(server)),
+                true,
+                Some(random),
+            );
             nodes.push((Node { endpoint, peers: HashMap::new() }, client));
         }
         for from in 0..count {
@@ -120,7 +124,7 @@ impl Path {
     }
 
     /// Gives every ordered pair in `pairs` these bytes to carry, from now on.
-    pub fn start(&mut self, pairs: &[(u32, u32)], bytes: usize) {
+    pub(crate) fn start(&mut self, pairs: &[(u32, u32)], bytes: usize) {
         self.begin = self.now;
         for (from, to) in pairs {
             self.peer(*from, *to).to_send = bytes;
@@ -134,7 +138,7 @@ impl Path {
     }
 
     /// Runs until `from` has carried `bytes` to `to`, for every pair, or `limit` is over.
-    pub fn carry(&mut self, pairs: &[(u32, u32)], bytes: usize, limit: Duration) -> Vec<Carried> {
+    pub(crate) fn carry(&mut self, pairs: &[(u32, u32)], bytes: usize, limit: Duration) -> Vec<Carried> {
         self.start(pairs, bytes);
         let pairs = pairs.to_vec();
         let done = |path: &mut Self| pairs.iter().all(|(from, to)| path.peer(*to, *from).received >= bytes);
@@ -142,15 +146,19 @@ impl Path {
         pairs.iter().map(|(from, to)| self.carried(*from, *to, bytes)).collect()
     }
 
-    pub fn received(&mut self, from: u32, to: u32) -> usize {
+    pub(crate) fn received(&mut self, from: u32, to: u32) -> usize {
         self.peer(to, from).received
     }
 
-    pub fn carried(&mut self, from: u32, to: u32, bytes: usize) -> Carried {
+    pub(crate) fn carried(&mut self, from: u32, to: u32, bytes: usize) -> Carried {
         let peer = self.peer(to, from);
         let at = |share: usize| {
             let wanted = bytes / 4 * share;
-            peer.arrivals.iter().find(|(_, have)| *have >= wanted).map(|(at, have)| (at.as_secs_f64(), *have)).unwrap()
+            peer.arrivals
+                .iter()
+                .find(|(_, have)| *have >= wanted)
+                .map(|(at, have)| (at.as_secs_f64(), *have))
+                .unwrap()
         };
         let ((first, had), (last, have)) = (at(1), at(3));
         let seconds = peer.arrivals.iter().find(|(_, have)| *have >= bytes).unwrap().0.as_secs_f64();
@@ -159,13 +167,13 @@ impl Path {
         Carried { seconds, steady, lost: stats.path.lost_bytes as f64 / stats.udp_tx.bytes as f64 }
     }
 
-    pub fn state(&mut self, from: u32, to: u32) -> String {
-        let stats = self.peer(from, to).connection.stats();
-        format!("cwnd {} rtt {:.1?} lost {} sent {} blocked {}", stats.path.cwnd, stats.path.rtt, stats.path.lost_packets, stats.path.sent_packets, stats.frame_tx.data_blocked + stats.frame_tx.stream_data_blocked)
+    /// Smoothed, as `from` sees it.
+    pub(crate) fn round_trip(&mut self, from: u32, to: u32) -> Duration {
+        self.peer(from, to).connection.rtt()
     }
 
     /// Lets `time` pass.
-    pub fn pass(&mut self, time: Duration) {
+    pub(crate) fn pass(&mut self, time: Duration) {
         self.run(time, |_| false);
     }
 
@@ -182,7 +190,8 @@ impl Path {
             if done(self) {
                 return true;
             }
-            let timers = self.nodes.iter().flat_map(|node| node.peers.values()).filter_map(|peer| peer.timeout);
+            let timers =
+                self.nodes.iter().flat_map(|node| node.peers.values()).filter_map(|peer| peer.timeout);
             let next = timers.chain(self.network.next()).min();
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.now = end;

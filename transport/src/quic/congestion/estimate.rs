@@ -58,6 +58,10 @@ impl Estimate {
 
     pub(super) fn close_round(&mut self, round: &Round, rounds: &Rounds, full: bool) {
         let rate = round.rate();
+        if full {
+            // What was delivered before does not fit any more.
+            self.rates.clear();
+        }
         // A sender that had too little to send has not seen the path's rate, unless it has seen more than before.
         if !round.idle || rate > self.rate() {
             if self.rates.len() == REMEMBERED {
@@ -79,7 +83,9 @@ impl Estimate {
             }
             Phase::Cruise { rounds } => Phase::Cruise { rounds: rounds + 1 },
             Phase::Probe { before, rounds: 0 } if !full => Phase::Probe { before, rounds: 1 },
-            Phase::Probe { before, .. } if rate > before * 1.05 && !full => Phase::Probe { before: rate, rounds: 1 },
+            Phase::Probe { before, .. } if rate > before * 1.05 && !full => {
+                Phase::Probe { before: rate, rounds: 1 }
+            }
             Phase::Probe { .. } => Phase::Cruise { rounds: 0 },
         };
     }

@@ -7,6 +7,13 @@ use super::{EXCESS, LEAST_SLACK, SLACK, STRETCH};
 /// How long the shortest round trip is believed.
 const BELIEVED: Duration = Duration::from_secs(10);
 
+/// A round trip this many times the shortest one is not this connection's doing, not even with another one like it the other
+/// way, both probing: their queues add up to 1.4.
+const FOREIGN: f64 = 1.5;
+
+/// Rounds with half the window after which the shortest round trip is a new one: one to empty the queue, one to see it.
+const RENEWAL: u32 = 2;
+
 /// From the acknowledgement of one packet to that of the first one sent after it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Round {
@@ -49,7 +56,11 @@ impl Round {
 
     /// How much longer than the shortest the mean round trip was: what jitter and the own scheduler add.
     fn spread(&self) -> Duration {
-        if self.batches == 0 { Duration::ZERO } else { (self.sum / self.batches).saturating_sub(self.shortest) }
+        if self.batches == 0 {
+            Duration::ZERO
+        } else {
+            (self.sum / self.batches).saturating_sub(self.shortest)
+        }
     }
 }
 
@@ -59,8 +70,10 @@ pub(super) struct Rounds {
     /// The shortest round trip of the acknowledgements that came together.
     batch: Option<Duration>,
     ended: bool,
-    /// The shortest one believed, and when it was seen.
+    /// The shortest one believed, and when one like it was last seen.
     shortest: Option<(Duration, Instant)>,
+    /// The shortest one since the belief is being renewed, and rounds since.
+    renewal: Option<(Duration, u32)>,
     smoothed: Duration,
     spread: Duration,
     /// Random loss of the path: what is lost while no queue stands.
@@ -79,6 +92,7 @@ impl Rounds {
             batch: None,
             ended: false,
             shortest: None,
+            renewal: None,
             smoothed: Duration::ZERO,
             spread: Duration::ZERO,
             floor: 0.0,
@@ -103,10 +117,21 @@ impl Rounds {
     pub(super) fn end_batch(&mut self, now: Instant, idle: bool) -> Option<Round> {
         let sample = self.batch.take()?;
         self.smoothed = if self.smoothed.is_zero() { sample } else { (self.smoothed * 7 + sample) / 8 };
-        if self.shortest.is_none_or(|(shortest, seen)| {
-            sample <= shortest || now.saturating_duration_since(seen) > BELIEVED
-        }) {
-            self.shortest = Some((sample, now));
+        match &mut self.shortest {
+            // Jitter of a thirty-second is no reason to doubt it.
+            Some((shortest, seen)) if sample <= *shortest + *shortest / 32 => {
+                (*shortest, *seen) = (sample.min(*shortest), now);
+                self.renewal = None;
+            }
+            Some((_, seen)) => {
+                if now.saturating_duration_since(*seen) > BELIEVED && self.renewal.is_none() {
+                    self.renewal = Some((sample, 0));
+                }
+            }
+            none => *none = Some((sample, now)),
+        }
+        if let Some((renewed, _)) = &mut self.renewal {
+            *renewed = sample.min(*renewed);
         }
         self.latest.rotate_left(1);
         self.latest[7] = sample;
@@ -120,13 +145,27 @@ impl Rounds {
         }
         current.end = now;
         let round = std::mem::replace(current, Round::new(now));
+        if let Some((renewed, rounds)) = &mut self.renewal {
+            *rounds += 1;
+            if *rounds > RENEWAL {
+                self.shortest = Some((*renewed, now));
+                self.renewal = None;
+            }
+        }
         self.spread = (self.spread * 3 + round.spread()) / 4;
-        self.queued = if self.queue_stands(&round) { self.queued + 1 } else { 0 };
+        if !self.queue_stands(&round) {
+            self.queued = 0;
+        } else if self.queued > 0 || round.shortest > self.shortest().mul_f64(FOREIGN) + 2 * self.slack {
+            self.queued += 1;
+        }
         if !self.waits(round.shortest) {
             self.floor += (round.loss() - self.floor) / 8.0;
         }
-        self.slack =
-            if self.overflows(&round) { (self.slack / 2).max(LEAST_SLACK) } else { (self.slack.mul_f64(1.01)).min(SLACK) };
+        self.slack = if self.overflows(&round) {
+            (self.slack / 2).max(LEAST_SLACK)
+        } else {
+            (self.slack.mul_f64(1.01)).min(SLACK)
+        };
         Some(round)
     }
 
@@ -141,7 +180,9 @@ impl Rounds {
     /// The round trip to fill: the smoothed one, as far as it is not a queue. `None` before the first.
     pub(super) fn stretched(&self) -> Option<Duration> {
         let (shortest, _) = self.shortest?;
-        Some(self.smoothed.min(shortest.mul_f64(STRETCH) + self.spread) + self.slack)
+        // In a queue of others there is no own queue to be allowed.
+        let most = if self.crowded() { shortest } else { shortest.mul_f64(STRETCH) + self.spread };
+        Some(self.smoothed.min(most) + self.slack)
     }
 
     /// Whether even the shortest round trip of `round` waited in a queue longer than this connection alone would make it.
@@ -165,6 +206,12 @@ impl Rounds {
         let shortest = self.shortest();
         let more = (shortest / 8).clamp(Duration::from_millis(4), Duration::from_millis(16));
         self.latest.iter().all(|sample| *sample > shortest + more)
+    }
+
+    /// Whether the own queue must go, because the shortest round trip has not been seen for long: the path may have become
+    /// longer, or everything that was measured since waited in a queue.
+    pub(super) fn renews(&self) -> bool {
+        self.renewal.is_some()
     }
 
     /// Whether others fill the queue: it stood for several rounds in a row.

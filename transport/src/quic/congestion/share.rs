@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes since the last look that make a connection busy; acknowledgements and keep-alives are fewer.
-const BUSY: u64 = 16 << 10;
+/// Bytes after which a connection says that it is busy.
+const BUSY: u64 = 4 << 10;
 
 /// How often to look at least, and at most.
 const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
@@ -13,7 +13,7 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_mi
 pub(super) struct Share {
     /// Bytes per second.
     rate: f64,
-    /// When each connection was last seen to be busy; `None` for seats that are free.
+    /// Until when each connection counts as busy; `None` for seats that are free.
     seats: Mutex<Vec<Option<Instant>>>,
 }
 
@@ -24,14 +24,21 @@ impl Share {
 
     pub(super) fn sit(self: &Arc<Self>, now: Instant) -> Seat {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        // Long ago: an idle connection takes nothing from the others.
-        let idle = now.checked_sub(LOOK.1 * 10).unwrap_or(now);
         let index = seats.iter().position(Option::is_none).unwrap_or(seats.len());
+        // Not busy before it sends: an idle connection takes nothing from the others.
         match seats.get_mut(index) {
-            Some(seat) => *seat = Some(idle),
-            None => seats.push(Some(idle)),
+            Some(seat) => *seat = Some(now),
+            None => seats.push(Some(now)),
         }
-        Seat { share: self.clone(), index, sent: 0, looked: None, rate: self.rate }
+        Seat {
+            share: self.clone(),
+            index,
+            sent: 0,
+            said: now,
+            looked: now,
+            period: Duration::ZERO,
+            rate: self.rate,
+        }
     }
 }
 
@@ -40,40 +47,43 @@ impl Share {
 pub(super) struct Seat {
     share: Arc<Share>,
     index: usize,
-    /// Bytes since the last look.
+    /// Bytes since it last said that it is busy.
     sent: u64,
-    looked: Option<Instant>,
+    /// When it did.
+    said: Instant,
+    looked: Instant,
+    /// From one look to the next.
+    period: Duration,
     rate: f64,
 }
 
 impl Seat {
     pub(super) fn sent(&mut self, now: Instant, bytes: u64) {
-        let before = self.sent;
         self.sent += bytes;
-        if before < BUSY && self.sent >= BUSY {
-            self.note(now);
+        if self.sent < BUSY {
+            return;
         }
-    }
-
-    fn note(&self, now: Instant) {
+        // Until it has had the time to say so again, also where it is slow.
+        let since = now.saturating_duration_since(self.said);
+        let lasts = (2 * self.period.max(LOOK.0)).max(4 * since).min(2 * LOOK.1);
+        (self.sent, self.said) = (0, now);
         let mut seats = self.share.seats.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seat) = seats.get_mut(self.index) {
-            *seat = Some(now);
+            *seat = Some(now + lasts);
         }
     }
 
     /// This connection's bytes per second, looked up anew after about a round trip.
     pub(super) fn rate(&mut self, now: Instant, round_trip: Duration) -> f64 {
-        let period = round_trip.clamp(LOOK.0, LOOK.1);
-        if self.looked.is_some_and(|looked| now.saturating_duration_since(looked) < period) {
+        if now.saturating_duration_since(self.looked) < self.period {
             return self.rate;
         }
-        self.looked = Some(now);
-        self.sent = 0;
+        (self.looked, self.period) = (now, round_trip.clamp(LOOK.0, LOOK.1));
         let seats = self.share.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        // Two looks of the slowest, so that nobody is missed who is between two of its own.
-        let recent = |seen: &Instant| now.saturating_duration_since(*seen) <= 2 * period;
-        let others = seats.iter().enumerate().filter(|(index, seen)| *index != self.index && seen.as_ref().is_some_and(recent));
+        // Who begins can't know who begins with it: all that could, until it has looked.
+        let begins = seats.get(self.index).is_none_or(|until| until.is_none_or(|until| until <= now));
+        let busy = |until: &Option<Instant>| until.is_some_and(|until| until > now || begins);
+        let others = seats.iter().enumerate().filter(|(index, until)| *index != self.index && busy(until));
         self.rate = self.share.rate / (1 + others.count()) as f64;
         self.rate
     }
@@ -82,9 +92,15 @@ impl Seat {
 impl Clone for Seat {
     /// A seat of its own: the copy is another path's.
     fn clone(&self) -> Self {
-        let mut copy = self.share.sit(self.looked.unwrap_or_else(Instant::now));
-        copy.rate = self.rate;
-        copy
+        let copy = self.share.sit(self.looked);
+        copy.at(self.rate)
+    }
+}
+
+impl Seat {
+    fn at(mut self, rate: f64) -> Self {
+        self.rate = rate;
+        self
     }
 }
 
@@ -94,5 +110,32 @@ impl Drop for Seat {
         if let Some(seat) = seats.get_mut(self.index) {
             *seat = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_connections_share_the_rate_whatever_their_round_trips() {
+        let start = Instant::now();
+        let share = Arc::new(Share::new(900.0));
+        let [mut near, mut far, _idle] = [5, 150, 80].map(|_| share.sit(start));
+        let (short, long) = (Duration::from_millis(5), Duration::from_millis(150));
+        assert_eq!(near.rate(start, short), 300.0, "as if all began");
+        for millisecond in 1..1000 {
+            let now = start + Duration::from_millis(millisecond);
+            near.sent(now, 1000);
+            far.sent(now, 1000);
+            let (one, other) = (near.rate(now, short), far.rate(now, long));
+            if millisecond > 400 {
+                assert_eq!((one, other), (450.0, 450.0), "after {millisecond} ms");
+            }
+        }
+        drop(far);
+        let later = start + Duration::from_secs(2);
+        near.sent(later, BUSY);
+        assert_eq!(near.rate(later, short), 900.0, "alone");
     }
 }
