@@ -17,6 +17,7 @@ use gradwire::transport::{Communicator, Limits, Rank, Stats};
 use crate::args::{BackendName, CODEC, Job, ScaleArg, TrainingArgs, name_of};
 use crate::event::{Event, Fault, Step};
 use crate::failure::Failure;
+use crate::rank::Listener;
 use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
@@ -147,7 +148,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     }
     let mut task = job.load(world.size())?;
     let config = mesh_config(args, &job, &place, task.as_ref());
-    let mut metrics = args.metrics.map(|address| Metrics::serve(address, world.rank())).transpose()?;
+    let metrics = args.metrics.map(|address| Metrics::serve(address, world.rank())).transpose()?;
     teller.begin(args, &job, world)?;
     let (settled, note) = backend::settle(args.backend, job.adapter.as_deref(), &[args.codec]);
     if let Some(note) = note {
@@ -185,27 +186,40 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     let communicator = Communicator::new(Box::new(mesh), Limits::default());
     // Of the children of one parent, rank 0 evaluates for all; a user of a node wants to see it there.
     let evaluates = own == 0 || !args.report_to_parent;
-    let mut tell = |event| teller.tell(event);
-    let mut course = Course::new(args.every, job.steps);
-    let mut watch = |step: &Step, stats: &Stats| {
-        // A parent sees the course of all ranks.
-        if !args.report_to_parent
-            && let Some(line) = course.line(step, stats)
-        {
-            note!("rank {own}: {line}");
-        }
-        if let Some(metrics) = &mut metrics {
-            metrics.update(step, stats);
-        }
-    };
+    // A parent sees the course of all ranks.
+    let course = (!args.report_to_parent).then(|| Course::new(args.every, job.steps));
+    let mut watcher = Watcher { teller, course, metrics, rank: own };
     let parameters =
-        rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut tell, &mut watch)
+        rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut watcher)
             .map_err(Stop::Fault)?;
     let model = args.out.as_ref().map(|folder| folder.join("model.safetensors")).or(args.model.clone());
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, &path)?;
     }
     Ok(())
+}
+
+/// Tells the teller, whoever reads stderr, and Prometheus.
+struct Watcher<'a> {
+    teller: &'a mut Teller,
+    course: Option<Course>,
+    metrics: Option<Metrics>,
+    rank: u32,
+}
+
+impl Listener for Watcher<'_> {
+    fn tell(&mut self, event: Event) {
+        self.teller.tell(event);
+    }
+
+    fn carried(&mut self, step: &Step, stats: &Stats) {
+        if let Some(line) = self.course.as_mut().and_then(|course| course.line(step, stats)) {
+            note!("rank {}: {line}", self.rank);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.update(step, stats);
+        }
+    }
 }
 
 fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {

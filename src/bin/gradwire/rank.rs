@@ -13,10 +13,21 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::task::{Draw, Task};
 
+/// Who is told how a rank fares.
+pub(crate) trait Listener {
+    /// Something happened.
+    fn tell(&mut self, event: Event);
+
+    /// What the mesh had carried when `step` was taken, just before it is told.
+    fn carried(&mut self, step: &Step, stats: &Stats) {
+        let _ = (step, stats);
+    }
+}
+
 /// Trains `job.steps` steps over `communicator` and returns the final parameters.
 ///
-/// Tells `tell` about every step, and ends with [`Event::Done`] unless it fails; that has an evaluation if this rank
-/// `evaluates`. `watch` sees what the mesh has carried after every step.
+/// Tells `listener` about every step, and ends with [`Event::Done`] unless it fails; that has an evaluation if this rank
+/// `evaluates`.
 pub(crate) fn train(
     communicator: Communicator,
     task: &mut dyn Task,
@@ -24,8 +35,7 @@ pub(crate) fn train(
     codec: Scheme,
     opened: Opened,
     evaluates: bool,
-    tell: &mut dyn FnMut(Event),
-    watch: &mut dyn FnMut(&Step, &Stats),
+    listener: &mut dyn Listener,
 ) -> Result<Vec<f32>, Fault> {
     let world = communicator.world();
     let (rank, world_size) = (world.rank().0, world.size());
@@ -43,7 +53,7 @@ pub(crate) fn train(
     let failed = |failure: Failure| format!("failed: {failure}");
 
     let Opened { backend, kind, adapter } = opened;
-    tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter } });
+    listener.tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter } });
     let mut parameters = task.parameters();
     let mut gradient = vec![0.0; parameters.len()];
     let config = job.sync(codec, backend, task.layout());
@@ -103,8 +113,8 @@ pub(crate) fn train(
             reset: report.reset,
             scale_log2: report.scale_log2,
         };
-        watch(&step, &synchronizer.stats());
-        tell(Event::Step { step });
+        listener.carried(&step, &synchronizer.stats());
+        listener.tell(Event::Step { step });
     }
     let total_seconds = start.elapsed().as_secs_f64();
 
@@ -127,7 +137,7 @@ pub(crate) fn train(
         evaluation = Some(found);
     }
     let parameters_blake3 = hash(&parameters);
-    tell(Event::Done { done: Done { rank, evaluation, parameters_blake3, bytes, total_seconds } });
+    listener.tell(Event::Done { done: Done { rank, evaluation, parameters_blake3, bytes, total_seconds } });
     Ok(parameters)
 }
 

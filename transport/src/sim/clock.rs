@@ -270,8 +270,10 @@ impl State {
 
     /// Sends once; if the network drops it, again after `wait`, each time twice as long up to a quarter of the silence.
     fn transmit(&mut self, from: u32, to: u32, packet: Packet, wait: Duration) {
-        // Who was killed repeats nothing; who is given up by the receiver is not listened to.
-        if self.nodes[from as usize].dead || self.way(from, to).lost || self.way(to, from).lost {
+        // Who was killed repeats nothing; who is given up by the receiver is not listened to. Whom the sender has given up is
+        // still told why, as QUIC's last packet does: else a rank that sent a bad frame would wait for an answer.
+        let given_up = self.way(to, from).lost && !matches!(packet.item, Item::Leave(_));
+        if self.nodes[from as usize].dead || self.way(from, to).lost || given_up {
             self.nodes[from as usize].under_way -= 1;
             return;
         }

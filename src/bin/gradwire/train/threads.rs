@@ -14,6 +14,7 @@ use super::{Plan, verdict};
 use crate::args::Job;
 use crate::event::{Event, Fault};
 use crate::failure::Failure;
+use crate::rank::Listener;
 use crate::{backend, interrupt, rank};
 
 /// Runs the plan with `codec`, and writes the final parameters to `model`.
@@ -77,13 +78,19 @@ fn one(
         |failure: Failure| Fault { rank, culprit: Some(rank), message: format!("rank {rank}: {failure}") };
     let mut task = job.load(nodes).map_err(own_fault)?;
     let opened = backend::open(backend, job.adapter.as_deref(), &codec).map_err(own_fault)?;
-    let mut tell = |event| {
-        let _ = events.send(event);
-    };
     let parameters =
-        rank::train(communicator, task.as_mut(), job, codec, opened, rank == 0, &mut tell, &mut |_, _| {})?;
+        rank::train(communicator, task.as_mut(), job, codec, opened, rank == 0, &mut Told(events))?;
     if let Some(path) = model {
         rank::save(task.as_ref(), &parameters, path).map_err(own_fault)?;
     }
     Ok(())
+}
+
+struct Told<'a>(&'a Sender<Event>);
+
+impl Listener for Told<'_> {
+    fn tell(&mut self, event: Event) {
+        // Fails if the receiver has heard enough.
+        let _ = self.0.send(event);
+    }
 }
