@@ -94,6 +94,10 @@ const HEADERS: f64 = 28.0;
 /// delayed acknowledgements take. Where a queue is too short for it, it is halved down to the second one.
 const STRETCH: f64 = 1.125;
 const SLACK: Duration = Duration::from_millis(3);
+/// The same for a round trip inside a machine or a site, where it is shorter than a scheduler's turn: with 3 ms two ranks on two
+/// busy cores carried a quarter less than with Cubic.
+const NEAR: Duration = Duration::from_millis(2);
+const NEAR_SLACK: Duration = Duration::from_millis(10);
 const LEAST_SLACK: Duration = Duration::from_micros(200);
 
 /// Loss above the path's random loss that counts as the sign of a full queue.

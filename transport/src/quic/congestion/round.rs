@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{EXCESS, LEAST_SLACK, SLACK, STRETCH};
+use super::{EXCESS, LEAST_SLACK, NEAR, NEAR_SLACK, SLACK, STRETCH};
 
 /// How long the shortest round trip is believed.
 const BELIEVED: Duration = Duration::from_secs(10);
@@ -128,7 +128,10 @@ impl Rounds {
                     self.renewal = Some((sample, 0));
                 }
             }
-            none => *none = Some((sample, now)),
+            none => {
+                *none = Some((sample, now));
+                self.slack = if sample < NEAR { NEAR_SLACK } else { SLACK };
+            }
         }
         if let Some((renewed, _)) = &mut self.renewal {
             *renewed = sample.min(*renewed);
@@ -161,10 +164,11 @@ impl Rounds {
         if !self.waits(round.shortest) {
             self.floor += (round.loss() - self.floor) / 8.0;
         }
+        let most = if self.shortest() < NEAR { NEAR_SLACK } else { SLACK };
         self.slack = if self.overflows(&round) {
             (self.slack / 2).max(LEAST_SLACK)
         } else {
-            (self.slack.mul_f64(1.01)).min(SLACK)
+            self.slack.mul_f64(1.01).max(LEAST_SLACK).min(most)
         };
         Some(round)
     }
