@@ -18,6 +18,8 @@ mod random;
 mod shaper;
 mod wire;
 
+#[cfg(feature = "quic")]
+pub(crate) use config::rate;
 pub use config::{LinkConfig, LinkError, WireConfig};
 pub use mesh::{Fault, Killed, SimClock, SimConfig, SimMesh, mesh};
 pub use network::{Arrival, Network, Traffic};

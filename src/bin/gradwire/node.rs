@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gradwire::sync::Scheme;
+use gradwire::transport::quic::congestion::{Congestion, Link};
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank, Stats};
 
@@ -66,6 +67,10 @@ pub(crate) struct Args {
     /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
+    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers; `estimated`
+    /// finds out by itself.
+    #[arg(long, value_name = "estimated|RATE", default_value = "estimated")]
+    link: Link,
     /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order. Rank 0 then takes up to
     /// 2 s more to tell the others who was missing.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -225,6 +230,7 @@ impl Listener for Watcher<'_> {
 fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {
     let mut config = Config::new(place.identity.clone(), place.world, place.rendezvous.clone());
     config.bind = args.bind;
+    config.congestion = Congestion::Paced(args.link);
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join_timeout);
     config.agreements = agreements(job, &args.codec, task);

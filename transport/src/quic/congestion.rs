@@ -39,6 +39,7 @@ mod share;
 
 use std::any::Any;
 use std::num::NonZeroU64;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,8 @@ use estimate::Estimate;
 use round::{Round, Rounds};
 use share::{Seat, Share};
 
+use crate::sim::{self, LinkError};
+
 /// Where the rate comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
@@ -57,6 +60,19 @@ pub enum Link {
     Estimated,
     /// What this node's line carries out, in bits per second of IP packets; connections that are busy share it equally.
     Declared(NonZeroU64),
+}
+
+/// `estimated`, or a rate as in `1Gbit`, `200Mbit`, `1500kbit`: 1 kbit/s to 1 Tbit/s.
+impl FromStr for Link {
+    type Err = LinkError;
+
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        if text == "estimated" {
+            return Ok(Self::Estimated);
+        }
+        let rate = sim::rate(text).map_err(|reason| LinkError { text: text.to_owned(), reason })?;
+        Ok(NonZeroU64::new(rate).map_or(Self::Estimated, Self::Declared))
+    }
 }
 
 /// What decides how fast a connection sends.
@@ -258,4 +274,31 @@ impl Controller for Pace {
 )]
 fn whole(bytes: f64) -> u64 {
     bytes.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_rate_is_written_with_its_unit() {
+        let declared = |bits| Link::Declared(NonZeroU64::new(bits).unwrap());
+        for (text, link) in [
+            ("estimated", Link::Estimated),
+            ("1Gbit", declared(1_000_000_000)),
+            ("2.5Mbit", declared(2_500_000)),
+            ("1500kbit", declared(1_500_000)),
+        ] {
+            assert_eq!(text.parse(), Ok(link));
+        }
+        for (text, reason) in [
+            ("", "unit \"\" of \"\" is none of bit, kbit, Mbit, Gbit"),
+            ("0Mbit", "rate 0 bit/s is not in 1 kbit/s to 1 Tbit/s"),
+            ("10Tbit", "unit \"Tbit\" of \"10Tbit\" is none of bit, kbit, Mbit, Gbit"),
+        ] {
+            assert_eq!(text.parse::<Link>().unwrap_err().reason, reason);
+        }
+    }
 }

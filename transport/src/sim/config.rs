@@ -100,12 +100,7 @@ impl LinkConfig {
     ///
     /// [`LinkError`] with the value and its range.
     pub fn validate(&self) -> Result<(), LinkError> {
-        let rate = match self.rate {
-            Some(rate) if !(1000..=1_000_000_000_000).contains(&rate) => {
-                Err(format!("rate {rate} bit/s is not in 1 kbit/s to 1 Tbit/s"))
-            }
-            _ => Ok(()),
-        };
+        let rate = self.rate.map_or(Ok(()), check_rate);
         rate.and_then(|()| self.wire.validate())
             .map_err(|reason| LinkError { text: self.to_string(), reason })
     }
@@ -162,6 +157,21 @@ fn number(text: &str, units: &Units) -> Result<f64, String> {
         factor.ok_or_else(|| format!("unit {unit:?} of {text:?} is none of {}", known.join(", ")))?;
     let number: f64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
     Ok(number * factor)
+}
+
+/// Bits per second, 1 kbit/s to 1 Tbit/s, as in `1Gbit`.
+pub(crate) fn rate(text: &str) -> Result<u64, String> {
+    let rate = whole(number(text, &RATES)?);
+    check_rate(rate)?;
+    Ok(rate)
+}
+
+fn check_rate(rate: u64) -> Result<(), String> {
+    if (1000..=1_000_000_000_000).contains(&rate) {
+        Ok(())
+    } else {
+        Err(format!("rate {rate} bit/s is not in 1 kbit/s to 1 Tbit/s"))
+    }
 }
 
 fn time(text: &str) -> Result<Duration, String> {
