@@ -1,6 +1,8 @@
 //! The binary from outside: exit statuses, messages, and what `--json` prints. What can go wrong in a run: tests/faults.rs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cli/exchange.rs"]
+mod exchange;
 #[path = "cli/node.rs"]
 mod node;
 
@@ -89,6 +91,9 @@ fn options_that_the_parser_refuses_end_with_2_one_line_that_says_why_and_a_hint(
             &["bench", "kernels", "--codec", "powersgd:seed=1"],
             "powersgd is a scheme of exchange without kernels",
         ),
+        (&["bench", "exchange", "--nodes", "1"], "2..=64"),
+        (&["bench", "exchange", "--bytes", "5GiB"], "5368709120 bytes, must be at most 4294967296"),
+        (&["bench", "exchange", "--link", "1Gbit,80ms"], "no loss: RATE,RTT,LOSS"),
         (&["train", "--scale", "65"], "-64 to 64"),
         (&["train", "--steps", "0"], "1..=1000000000"),
         (&["train", "--batch", "0"], "1..=65536"),

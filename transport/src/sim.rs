@@ -9,18 +9,32 @@
 //!
 //! Each node has one line in and one line out, as a host behind one network interface has: packets for different peers
 //! share it.
+//!
+//! With the feature `emulate`, on Unix, a `Relay` carries the datagrams of real UDP sockets over such a network.
 
+#[cfg(all(feature = "emulate", unix))]
+mod carrier;
 mod clock;
 mod config;
+#[cfg(all(feature = "emulate", unix))]
+mod measured;
 mod mesh;
 mod network;
 mod random;
+#[cfg(all(feature = "emulate", unix))]
+mod relay;
 mod shaper;
 mod wire;
 
+#[cfg(all(feature = "emulate", unix))]
+pub use carrier::Carrier;
 #[cfg(feature = "quic")]
 pub(crate) use config::rate;
 pub use config::{LinkConfig, LinkError, WireConfig};
+#[cfg(all(feature = "emulate", unix))]
+pub use measured::Measured;
 pub use mesh::{Fault, Killed, SimClock, SimConfig, SimMesh, mesh};
 pub use network::{Arrival, Network, Traffic};
 pub use random::Random;
+#[cfg(all(feature = "emulate", unix))]
+pub use relay::Relay;

@@ -1,6 +1,7 @@
 //! `gradwire bench`: how fast is it here?
 
 pub(crate) mod cpu;
+mod exchange;
 mod kernels;
 mod size;
 
@@ -18,10 +19,23 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum What {
     Kernels(kernels::Args),
+    Exchange(exchange::Args),
+    /// One rank of `exchange`, told by its parent what to do.
+    #[command(hide = true)]
+    ExchangeRank,
+}
+
+impl Args {
+    /// Whether another process of this program started this one.
+    pub(crate) fn has_parent(&self) -> bool {
+        matches!(self.what, What::ExchangeRank)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Kernels(args) => kernels::run(args),
+        What::Exchange(args) => exchange::run(args),
+        What::ExchangeRank => exchange::rank(),
     }
 }

@@ -66,7 +66,11 @@ fn main() -> ExitCode {
         }
     };
     mesa::silence();
-    log_to_stderr(matches!(&verb, Verb::Node(args) if args.has_parent()));
+    log_to_stderr(match &verb {
+        Verb::Node(args) => args.has_parent(),
+        Verb::Bench(args) => args.has_parent(),
+        _ => false,
+    });
     let result = match verb {
         Verb::Train(args) => train::run(&args),
         Verb::Node(args) => node::run(&args),

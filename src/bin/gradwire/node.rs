@@ -2,7 +2,7 @@
 
 mod course;
 mod metrics;
-mod parent;
+pub(crate) mod parent;
 mod place;
 mod teller;
 

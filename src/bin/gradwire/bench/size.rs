@@ -22,6 +22,11 @@ pub(crate) fn parse(text: &str) -> Result<usize, String> {
     }
 }
 
+/// As [`parse`], with or without a B for bytes at the end: `64MiB`, `16MB`, `64Mi`.
+pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
+    parse(text.strip_suffix('B').unwrap_or(text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +44,12 @@ mod tests {
             ("1Gi", 1 << 30),
         ] {
             assert_eq!(parse(text), Ok(count), "{text}");
+        }
+        for (text, bytes) in [("64MiB", 64 << 20), ("1kB", 1000), ("7B", 7), ("7", 7), ("2Gi", 2 << 30)] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["B", "1BB", "1mB", "0MiB", "1Mbit"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
         for text in [
             "",

@@ -1,4 +1,4 @@
-//! What a child of `train` has to do with its parent: it gets its identity from it, shows that it lives, and ends
+//! What a child of `train` or `bench` has to do with its parent: it gets its identity from it, shows that it lives, and ends
 //! with it.
 
 use std::io::{BufRead, Read, Write};
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::life;
 
 /// Reads an identity from stdin, to its end or to the line [`life::END_OF_IDENTITY`]: no key touches a disk.
-pub(super) fn identity() -> Result<Identity, Failure> {
+pub(crate) fn identity() -> Result<Identity, Failure> {
     let mut pem = String::new();
     // Stdin is buffered for the whole process: what comes after that line is still there for `end_with_it`.
     let mut from = std::io::stdin().lock().take(MAX_IDENTITY_BYTES);

@@ -136,7 +136,7 @@ impl Tally {
 }
 
 /// The middle value, or the mean of the two in the middle; 0 for none.
-fn median(values: &mut [f64]) -> f64 {
+pub(crate) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

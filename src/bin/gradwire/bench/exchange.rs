@@ -1,0 +1,134 @@
+//! `gradwire bench exchange`: how fast do ranks exchange, over loopback or an emulated link?
+
+mod link;
+mod measure;
+mod order;
+mod rank;
+mod ranks;
+mod table;
+mod way;
+
+use clap::ValueEnum;
+use gradwire::transport::sim::{LinkConfig, LinkError};
+use serde::Serialize;
+
+use super::size;
+use crate::failure::Failure;
+use crate::say::note;
+
+use link::{LATE_SHARE, Link};
+use way::Way;
+
+pub(crate) use rank::run as rank;
+
+/// All-to-all between processes over QUIC: GB/s, CPU seconds per GB, and the share of an emulated link that is used.
+///
+/// GB/s counts what all ranks send to each other, over the time of the slowest; CPU time counts all ranks. Every
+/// exchange follows a barrier, and one that is not measured.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Ranks, each a process of its own.
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    nodes: u32,
+    /// Bytes that every rank sends to every other rank, as in 1000, 16MB or 64MiB; at most 4GiB.
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = bytes)]
+    bytes: usize,
+    /// Emulate a line of this rate (per node, each way), round-trip time and loss, as in 1Gbit,80ms,0.1%, and
+    /// optionally queue=BYTES, jitter=TIME, burst=PACKETS, reorder=SHARE, duplicate=SHARE [default: plain loopback].
+    #[arg(long, value_name = "RATE,RTT,LOSS", value_parser = parse_link)]
+    link: Option<LinkConfig>,
+    /// Congestion control to measure; repeatable [default: every one with --link, else the mesh's own].
+    #[arg(long, value_enum)]
+    congestion: Vec<Way>,
+    /// Exchanges that are measured.
+    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    /// Print one JSON object on stdout instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    rows: Vec<Row>,
+    missing: Vec<Missing>,
+}
+
+/// A way that could not be measured.
+#[derive(Debug, Serialize)]
+struct Missing {
+    congestion: Way,
+    why: String,
+}
+
+/// One way.
+#[derive(Debug, Serialize)]
+struct Row {
+    congestion: Way,
+    nodes: u32,
+    /// From every rank to every other rank.
+    bytes_per_pair: u64,
+    link: Option<Link>,
+    repeats: u32,
+    /// Of one exchange, the median.
+    seconds: f64,
+    /// The fastest, in seconds.
+    min: f64,
+    /// The slowest.
+    max: f64,
+    /// All ranks together, at the median.
+    gb_per_s: f64,
+    /// Median; of all ranks.
+    cpu_s_per_gb: Option<f64>,
+    /// Bits of messages that a rank sends per second, over the rate of its line.
+    goodput_over_link: Option<f64>,
+    /// Median share of the UDP bytes that were taken for lost.
+    retransmitted_share: f64,
+    /// The largest of all ranks: the whole process, from its start to its end.
+    peak_rss_bytes: Option<u64>,
+    /// Of these, what a rank sends (one message, shared by all peers) and what it has received.
+    message_bytes: u64,
+    received_bytes: u64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let ways = match args.congestion.as_slice() {
+        [] if args.link.is_some() => Way::value_variants().to_vec(),
+        [] => vec![Way::Cubic],
+        some => some.to_vec(),
+    };
+    let (mut rows, mut missing) = (Vec::new(), Vec::new());
+    for congestion in ways {
+        match measure::run(args, congestion)? {
+            Ok(row) => rows.push(row),
+            Err(why) => missing.push(Missing { congestion, why }),
+        }
+    }
+    for row in &rows {
+        if let Some(Link { measured, .. }) = row.link.as_ref().filter(|link| link.measured.late > LATE_SHARE)
+        {
+            note!(
+                "the emulator handed on {:.2} % of the packets over 2 ms late, at most {:.0} ms: this machine is too slow or busy for this link",
+                measured.late * 100.0,
+                measured.latest_s * 1e3
+            );
+        }
+    }
+    let report = Report { rows, missing };
+    if args.json {
+        crate::say::print(serde_json::to_string(&report).map_err(Failure::work)?)
+    } else {
+        crate::say::print(report)
+    }
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    const MOST: u64 = 4 << 30;
+    let bytes = size::parse_bytes(text)?;
+    if bytes as u64 > MOST { Err(format!("{bytes} bytes, must be at most {MOST}")) } else { Ok(bytes) }
+}
+
+fn parse_link(text: &str) -> Result<LinkConfig, String> {
+    text.parse().map_err(|error: LinkError| error.reason)
+}

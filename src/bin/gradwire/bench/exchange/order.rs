@@ -1,0 +1,57 @@
+//! What `bench exchange` and its ranks say to each other, one JSON object per line.
+
+use serde::{Deserialize, Serialize};
+
+use super::way::Way;
+
+/// What a rank shall do; follows its identity on its stdin. After it comes a line whenever the next exchange is due.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) rank: u32,
+    pub(super) nodes: u32,
+    /// For every other rank.
+    pub(super) bytes: usize,
+    /// Exchanges, warm-up included.
+    pub(super) turns: u32,
+    pub(super) way: Way,
+    pub(super) meet: Meet,
+}
+
+/// How a rank finds the others.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Meet {
+    /// At rank 0, which is there; empty for rank 0.
+    Address(String),
+    /// In this peers file.
+    Peers(String),
+}
+
+/// What a rank says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    /// Its socket is there.
+    Listening { address: std::net::SocketAddr },
+    /// It is connected to all others.
+    Joined,
+    /// An exchange is done.
+    Turn(Turn),
+    /// It leaves; the last that it says.
+    Left {
+        /// The most memory that it ever had, where the system tells.
+        peak_rss_bytes: Option<u64>,
+    },
+    /// It gave up.
+    Failed { message: String },
+}
+
+/// One rank's part of one exchange.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Turn {
+    /// From the barrier before it until everything was there.
+    pub(super) seconds: f64,
+    /// User and system time of the process, where the system tells.
+    pub(super) cpu_seconds: Option<f64>,
+    pub(super) udp_bytes_sent: u64,
+    /// Of these, taken for lost and sent again.
+    pub(super) udp_bytes_lost: u64,
+}
