@@ -160,6 +160,7 @@ fn number(text: &str, units: &Units) -> Result<f64, String> {
 }
 
 /// Bits per second, 1 kbit/s to 1 Tbit/s, as in `1Gbit`.
+#[cfg(feature = "quic")]
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let rate = whole(number(text, &RATES)?);
     check_rate(rate)?;
