@@ -93,6 +93,7 @@ fn options_that_the_parser_refuses_end_with_2_one_line_that_says_why_and_a_hint(
         ),
         (&["bench", "exchange", "--nodes", "1"], "2..=64"),
         (&["bench", "exchange", "--bytes", "5GiB"], "5368709120 bytes, must be at most 4294967296"),
+        (&["bench", "exchange", "--link-rate", "fast"], "neither declared, estimated nor a rate"),
         (&["bench", "exchange", "--link", "1Gbit,80ms"], "no loss: RATE,RTT,LOSS"),
         (&["train", "--scale", "65"], "-64 to 64"),
         (&["train", "--steps", "0"], "1..=1000000000"),

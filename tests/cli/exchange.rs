@@ -41,6 +41,7 @@ fn an_exchange_over_loopback_has_one_row_without_a_link() {
     let report = report(&["--nodes=3"]);
     let [row] = &report["rows"].as_array().unwrap()[..] else { panic!("{report}") };
     check(row, 3.0);
+    assert_eq!((&row["congestion"], &row["link_rate"]), (&"paced".into(), &Value::Null), "{row}");
     assert_eq!((&row["link"], &row["goodput_over_link"]), (&Value::Null, &Value::Null), "{row}");
     assert_eq!(report["missing"].as_array().unwrap().len(), 0, "{report}");
 }
@@ -48,11 +49,24 @@ fn an_exchange_over_loopback_has_one_row_without_a_link() {
 #[cfg(unix)]
 #[test]
 fn an_exchange_over_a_link_says_what_was_asked_for_what_was_there_and_how_much_of_it_was_used() {
-    let report = report(&["--congestion=cubic", "--link=1Gbit,10ms,0.5%,queue=4MB"]);
-    let [row] = &report["rows"].as_array().unwrap()[..] else { panic!("{report}") };
+    let report = report(&["--link=1Gbit,10ms,0.5%,queue=4MB"]);
+    assert_eq!(report["missing"].as_array().unwrap().len(), 0, "{report}");
+    let [paced, cubic] = &report["rows"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert_eq!(
+        (&paced["congestion"], &paced["link_rate"]),
+        (&"paced".into(), &1_000_000_000.into()),
+        "{paced}"
+    );
+    assert_eq!((&cubic["congestion"], &cubic["link_rate"]), (&"cubic".into(), &Value::Null), "{cubic}");
+    check_with_link(paced);
+    check_with_link(cubic);
+}
+
+/// What holds of a row of the link of the test above.
+fn check_with_link(row: &Value) {
     check(row, 2.0);
     let link = &row["link"];
-    assert_eq!((&row["congestion"], &link["text"]), (&"cubic".into(), &"1Gbit,10ms,0.5%,queue=4MB".into()));
+    assert_eq!(link["text"], "1Gbit,10ms,0.5%,queue=4MB");
     let asked = ["rate_bit_s", "rtt_s", "loss"].map(|field| number(link, field));
     assert_eq!(asked, [1e9, 0.01, 0.005], "{link}");
     same(number(row, "goodput_over_link"), 8.0 * 1_048_576.0 / number(row, "seconds") / 1e9);
@@ -75,5 +89,5 @@ fn the_table_has_a_line_for_the_way_and_its_progress_goes_to_stderr() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let told = text(&output.stdout);
     assert!(told.starts_with("2 ranks, 0.062 MiB per pair, loopback, median of 1 repeats\n"), "{told}");
-    assert!(told.contains("\n  cubic  "), "{told}");
+    assert!(told.contains("\n  paced  "), "{told}");
 }

@@ -8,6 +8,8 @@ mod ranks;
 mod table;
 mod way;
 
+use std::num::NonZeroU64;
+
 use clap::ValueEnum;
 use gradwire::transport::sim::{LinkConfig, LinkError};
 use serde::Serialize;
@@ -17,7 +19,7 @@ use crate::failure::Failure;
 use crate::say::note;
 
 use link::{LATE_SHARE, Link};
-use way::Way;
+use way::{LinkRate, Way};
 
 pub(crate) use rank::run as rank;
 
@@ -40,6 +42,9 @@ pub(crate) struct Args {
     /// Congestion control to measure; repeatable [default: every one with --link, else the mesh's own].
     #[arg(long, value_enum)]
     congestion: Vec<Way>,
+    /// Rate of a node's line that `paced` is told, as in 1.2Gbit, the `declared` one of --link, or none: `estimated`.
+    #[arg(long, value_name = "declared|estimated|RATE", default_value = "declared")]
+    link_rate: LinkRate,
     /// Exchanges that are measured.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
@@ -66,6 +71,8 @@ struct Missing {
 #[derive(Debug, Serialize)]
 struct Row {
     congestion: Way,
+    /// Bits per second that its ranks were told of their lines; null if they found out for themselves.
+    link_rate: Option<NonZeroU64>,
     nodes: u32,
     /// From every rank to every other rank.
     bytes_per_pair: u64,
@@ -95,7 +102,7 @@ struct Row {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let ways = match args.congestion.as_slice() {
         [] if args.link.is_some() => Way::value_variants().to_vec(),
-        [] => vec![Way::Cubic],
+        [] => vec![Way::Paced],
         some => some.to_vec(),
     };
     let (mut rows, mut missing) = (Vec::new(), Vec::new());

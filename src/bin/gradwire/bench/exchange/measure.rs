@@ -11,6 +11,7 @@ use super::order::{Meet, Order, Said, Turn};
 use super::ranks::Ranks;
 use super::way::Way;
 use super::{Args, Row};
+use crate::args::name_of;
 use crate::failure::Failure;
 use crate::report::tally::median;
 use crate::say::note;
@@ -24,7 +25,7 @@ pub(super) fn run(args: &Args, way: Way) -> Result<Result<Row, String>, Failure>
     let emulator = args.link.as_ref().map(|link| Emulator::start(args.nodes, link)).transpose()?;
     let ranks = start(args, way, emulator.as_ref())?;
     let row = exchange(args, way, emulator.as_ref(), ranks)?;
-    note!("{way:?}: measured in {:.1} s", watch.elapsed().as_secs_f64());
+    note!("{}: measured in {:.1} s", name_of(way), watch.elapsed().as_secs_f64());
     Ok(row)
 }
 
@@ -43,7 +44,8 @@ fn start(args: &Args, way: Way, emulator: Option<&Emulator>) -> Result<Ranks, Fa
         };
         let identity = authority.issue_pem(rank, args.nodes).map_err(Failure::work)?;
         let (nodes, bytes, turns) = (args.nodes, args.bytes, args.repeats + 1);
-        ranks.start(&identity, &Order { rank, nodes, bytes, turns, way, meet })?;
+        let link_rate = args.link_rate.told(way, args.link.as_ref());
+        ranks.start(&identity, &Order { rank, nodes, bytes, turns, way, link_rate, meet })?;
         // Each listens before the next one is started: rank 0's address is the meeting point.
         let Some(Said::Listening { address }) = ranks.next(rank, until)? else { return Err(late()) };
         if rank == 0 {
@@ -141,6 +143,7 @@ fn row(
     let rate = link.and_then(|(link, _)| link.rate);
     Row {
         congestion,
+        link_rate: args.link_rate.told(congestion, args.link.as_ref()),
         nodes: args.nodes,
         bytes_per_pair: args.bytes as u64,
         link: link.map(|(link, measured)| Link::new(link, measured)),

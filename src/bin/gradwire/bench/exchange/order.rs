@@ -1,5 +1,7 @@
 //! What `bench exchange` and its ranks say to each other, one JSON object per line.
 
+use std::num::NonZeroU64;
+
 use serde::{Deserialize, Serialize};
 
 use super::way::Way;
@@ -14,6 +16,8 @@ pub(super) struct Order {
     /// Exchanges, warm-up included.
     pub(super) turns: u32,
     pub(super) way: Way,
+    /// The rate of its line, as it is declared, in bits per second.
+    pub(super) link_rate: Option<NonZeroU64>,
     pub(super) meet: Meet,
 }
 

@@ -10,7 +10,6 @@ use gradwire::transport::quic::{Config, Identity, Peers, QuicMesh, Rendezvous};
 use gradwire::transport::{Communicator, Limits, Operation, Tag, World};
 
 use super::order::{Meet, Order, Said, Turn};
-use super::way::Way;
 use crate::failure::Failure;
 use crate::node::parent;
 use crate::say;
@@ -85,16 +84,8 @@ fn config(identity: Identity, order: &Order) -> Result<Config, Failure> {
     let world = World::new(order.rank, order.nodes, 0).map_err(Failure::work)?;
     let mut config = Config::new(identity, world, rendezvous);
     config.bind = Some((Ipv4Addr::LOCALHOST, 0).into());
-    control(&mut config, order.way);
+    config.congestion = order.way.congestion(order.link_rate);
     Ok(config)
-}
-
-/// Sets the congestion control.
-fn control(_config: &mut Config, way: Way) {
-    match way {
-        // The mesh's own.
-        Way::Cubic => {}
-    }
 }
 
 /// Length of the pattern that messages repeat: no power of two, so that a piece in a wrong place shows.
