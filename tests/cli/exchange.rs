@@ -66,7 +66,7 @@ fn an_exchange_over_a_link_says_what_was_asked_for_what_was_there_and_how_much_o
 fn check_with_link(row: &Value) {
     check(row, 2.0);
     let link = &row["link"];
-    assert_eq!(link["text"], "1Gbit,10ms,0.5%,queue=4MB");
+    assert_eq!(link["text"], "1Gbit,10ms,0.5%,queue=4MB", "the link as it was asked for");
     let asked = ["rate_bit_s", "rtt_s", "loss"].map(|field| number(link, field));
     assert_eq!(asked, [1e9, 0.01, 0.005], "{link}");
     same(number(row, "goodput_over_link"), 8.0 * 1_048_576.0 / number(row, "seconds") / 1e9);
