@@ -46,7 +46,12 @@ fn exchange(recipe: &mut Recipe<'_>) {
     let size = 2 + u32::from(recipe.u8() % 3);
     let Ok(world) = World::new(recipe.u32() % size, size, EPOCH) else { return };
     let piece = 1 + usize::from(recipe.u8() % 32);
-    let limits = Limits { stall: Duration::from_secs(1), message_bytes: 4096, piece_bytes: piece };
+    let limits = Limits {
+        stall: Duration::from_secs(1),
+        message_bytes: 4096,
+        piece_bytes: piece,
+        ..Limits::default()
+    };
     let lengths: Vec<usize> = world.ranks().map(|_| usize::from(recipe.u8())).collect();
     let expected: Vec<u64> = lengths.iter().map(|length| *length as u64).collect();
     let own = Bytes::from_static(b"the own message");

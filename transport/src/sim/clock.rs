@@ -61,6 +61,8 @@ struct Way {
     quiet: Option<Instant>,
     /// The receiver knows that the sender is gone: nothing passes any more.
     lost: bool,
+    /// Because of a frame that was none.
+    bad: bool,
 }
 
 #[derive(Debug)]
@@ -270,9 +272,10 @@ impl State {
 
     /// Sends once; if the network drops it, again after `wait`, each time twice as long up to a quarter of the silence.
     fn transmit(&mut self, from: u32, to: u32, packet: Packet, wait: Duration) {
-        // Who was killed repeats nothing; who is given up by the receiver is not listened to. Whom the sender has given up is
-        // still told why, as QUIC's last packet does: else a rank that sent a bad frame would wait for an answer.
-        let given_up = self.way(to, from).lost && !matches!(packet.item, Item::Leave(_));
+        // Who was killed repeats nothing; who is given up by the receiver is not listened to. Who sent a bad
+        // frame is still told so, as QUIC's last packet does: else it would wait for an answer.
+        let back = *self.way(to, from);
+        let given_up = back.lost && !(back.bad && matches!(packet.item, Item::Leave(_)));
         if self.nodes[from as usize].dead || self.way(from, to).lost || given_up {
             self.nodes[from as usize].under_way -= 1;
             return;
@@ -305,7 +308,8 @@ impl State {
             return;
         }
         if matches!(packet.item, Item::Leave(_) | Item::Corrupt(_)) {
-            self.way(from, to).lost = true;
+            let way = self.way(from, to);
+            (way.lost, way.bad) = (true, matches!(packet.item, Item::Corrupt(_)));
         }
         self.nodes[to as usize].inbox.push_back((Rank(from), packet.item));
     }
