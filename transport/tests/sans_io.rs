@@ -190,6 +190,31 @@ fn a_complete_message_has_no_deadline() {
 }
 
 #[test]
+fn the_loss_of_the_own_rank_changes_nothing() {
+    let now = Instant::now();
+    let mut exchanges = all_to_all(3, &small_pieces(), |_, _| PIECE + 1);
+    let mut exchange = exchanges.swap_remove(0);
+    let mut sent = 0;
+    loop {
+        assert_eq!(exchange.handle_loss(Rank(0), Loss::Closed), Ok(()), "after {sent} frames");
+        assert_eq!(exchange.poll(), None, "after {sent} frames");
+        if exchange.poll_transmit().is_none() {
+            break;
+        }
+        sent += 1;
+    }
+    assert_eq!(sent, 4, "two pieces for each of two peers");
+    for mut peer in exchanges {
+        while let Some((to, frame)) = peer.poll_transmit() {
+            if to == Rank(0) {
+                exchange.handle_frame(now, frame.header.from, frame).unwrap();
+            }
+        }
+    }
+    assert!(exchange.poll().is_some(), "every message is there");
+}
+
+#[test]
 fn a_loss_matters_only_while_the_message_is_incomplete() {
     let now = Instant::now();
     let (mut exchange, one, two) = waiting(now, Duration::from_secs(1));

@@ -64,17 +64,19 @@ impl Outgoing {
         let after = world.peers().filter(|rank| *rank > own);
         let before = world.peers().filter(|rank| *rank < own);
         let ready: VecDeque<_> = after.chain(before).collect();
-        let message = |&total| Message {
+        let message = |(rank, &total)| Message {
             total,
             next: 0,
-            pieces: cut.count(total),
+            // Nothing of the own message is left to hand out: it does not count as unsent either.
+            pieces: if rank == own { 0 } else { cut.count(total) },
             kept: 0,
             begun: false,
             wait: Wait::No,
             progress: now,
         };
         let unsent = ready.len();
-        Self { cut, ahead, ready, messages: lengths.iter().map(message).collect(), unsent, crowded: 0 }
+        let messages = world.ranks().zip(lengths).map(message).collect();
+        Self { cut, ahead, ready, messages, unsent, crowded: 0 }
     }
 
     /// The next piece, each peer in turn, past those that `room` says no to and those that have not begun and were sent
