@@ -11,7 +11,7 @@ const USAGE: &str = "\
 usage: cargo xtask test [--without-gpu]   install a Vulkan driver if there is no adapter, then run all tests
        cargo xtask chaos [--runs N] [--seed S]
                                           N seeded runs of 64 simulated ranks with faults, 1,000 from seed 1 by default
-       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs
+       cargo xtask ci                     formatting, clippy, `cargo xtask test`, docs, `cargo xtask fuzz --smoke`
        cargo xtask fuzz --smoke           every fuzz target over its corpus and seeded mutations of it
        cargo xtask fuzz TARGET --runs N   one fuzz target under libFuzzer (needs a C++ compiler)
 
@@ -60,7 +60,8 @@ fn ci() -> Result<(), String> {
     run(cargo().args(["check", "--package", "gradwire-transport", "--no-default-features"]))?;
     test(true)?;
     let docs = ["doc", "--workspace", "--all-features", "--no-deps"];
-    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))
+    run(cargo().args(docs).env("RUSTDOCFLAGS", "-D warnings"))?;
+    fuzz::smoke()
 }
 
 fn test(gpu: bool) -> Result<(), String> {
