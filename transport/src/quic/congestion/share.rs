@@ -92,15 +92,9 @@ impl Seat {
 impl Clone for Seat {
     /// A seat of its own: the copy is another path's.
     fn clone(&self) -> Self {
-        let copy = self.share.sit(self.looked);
-        copy.at(self.rate)
-    }
-}
-
-impl Seat {
-    fn at(mut self, rate: f64) -> Self {
-        self.rate = rate;
-        self
+        let mut copy = self.share.sit(self.looked);
+        copy.rate = self.rate;
+        copy
     }
 }
 
