@@ -35,13 +35,13 @@ impl FromStr for LinkRate {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "declared" => Ok(Self::Declared),
-            "estimated" => Ok(Self::Estimated),
-            _ => {
-                let link: LinkConfig = format!("{text},0ms,0%").parse().map_err(|error: LinkError| {
-                    format!("neither declared, estimated nor a rate: {}", error.reason)
-                })?;
-                link.rate.and_then(NonZeroU64::new).map(Self::Rate).ok_or_else(|| "a rate is above 0".into())
-            }
+            _ => match text.parse() {
+                Ok(Link::Estimated) => Ok(Self::Estimated),
+                Ok(Link::Declared(rate)) => Ok(Self::Rate(rate)),
+                Err(LinkError { reason, .. }) => {
+                    Err(format!("neither declared, estimated nor a rate: {reason}"))
+                }
+            },
         }
     }
 }
