@@ -7,6 +7,7 @@ use std::time::Instant;
 use std::{env, fs};
 
 use gradwire_fuzz::{SLOWEST, TARGETS, Target};
+use gradwire_transport::sim::Random;
 
 const RUNS: u64 = 4000;
 const LONGEST: usize = 4096;
@@ -41,7 +42,7 @@ fn smoke(name: &str) {
         |variable, default| env::var(variable).ok().map_or(default, |text| text.parse().expect(variable));
     let (runs, seed) = (number("GRADWIRE_FUZZ_RUNS", RUNS), number("GRADWIRE_FUZZ_SEED", 0));
     for round in seed..seed + runs {
-        let input = mutate(&corpus, &mut Random(round));
+        let input = mutate(&corpus, &mut Random::new(round));
         run(target, &input, &format!("mutation {round}"));
     }
 }
@@ -66,28 +67,28 @@ fn corpus(name: &str) -> Vec<(String, Vec<u8>)> {
 /// An input with a few bytes changed, left out, repeated or taken from another one.
 fn mutate(corpus: &[(String, Vec<u8>)], random: &mut Random) -> Vec<u8> {
     const NUMBERS: [u64; 8] = [0, 1, 0x7F, 0xFF, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FF0_0000_0000_0000, u64::MAX];
-    let mut input = corpus[random.below(corpus.len())].1.clone();
-    for _ in 0..1 + random.below(4) {
-        let at = random.below(input.len() + 1);
-        let until = at + random.below(input.len() - at + 1).min(16);
-        match random.below(6) {
+    let mut input = corpus[below(random, corpus.len())].1.clone();
+    for _ in 0..1 + below(random, 4) {
+        let at = below(random, input.len() + 1);
+        let until = at + below(random, input.len() - at + 1).min(16);
+        match below(random, 6) {
             0 => drop(input.drain(at..until)),
             1 => {
                 let repeated = input[at..until].to_vec();
                 input.splice(at..at, repeated);
             }
             2 => {
-                let other = &corpus[random.below(corpus.len())].1;
-                let from = random.below(other.len() + 1);
+                let other = &corpus[below(random, corpus.len())].1;
+                let from = below(random, other.len() + 1);
                 input.splice(at.., other[from..].iter().copied());
             }
             3 => {
-                let number = NUMBERS[random.below(NUMBERS.len())].to_le_bytes();
+                let number = NUMBERS[below(random, NUMBERS.len())].to_le_bytes();
                 input.splice(at..until, number[..(until - at).min(8)].iter().copied());
             }
             _ => {
                 if let Some(byte) = input.get_mut(at) {
-                    *byte ^= 1 << random.below(8);
+                    *byte ^= 1 << below(random, 8);
                 }
             }
         }
@@ -96,15 +97,7 @@ fn mutate(corpus: &[(String, Vec<u8>)], random: &mut Random) -> Vec<u8> {
     input
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % count as u64) as usize
-    }
+/// A number below `count`.
+fn below(random: &mut Random, count: usize) -> usize {
+    (random.bits() % count as u64) as usize
 }

@@ -19,8 +19,9 @@ use gradwire_transport::{
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
+use gradwire_transport::sim::Random;
 use grid::{CUT, Painted, operation, painted, small_pieces};
-use shuffle::Random;
+use shuffle::below;
 
 const EPOCH: u32 = 9;
 
@@ -34,7 +35,7 @@ fn wide(lengths: &[usize]) -> Vec<u64> {
 
 /// Drives an exchange of `length(from, to)` bytes to its end in a random order, with random refusals for want of room.
 fn shuffled(seed: u64, size: u32, cut: Cut, length: impl Fn(Rank, Rank) -> usize) {
-    let (now, mut random) = (Instant::now(), Random(seed));
+    let (now, mut random) = (Instant::now(), Random::new(seed));
     let mut ranks: Vec<(Flow, Painted)> = (0..size)
         .map(|own| {
             let world = world(own, size);
@@ -48,12 +49,12 @@ fn shuffled(seed: u64, size: u32, cut: Cut, length: impl Fn(Rank, Rank) -> usize
     let mut under_way: Vec<(Rank, Rank, Frame)> = Vec::new();
     let mut crowded: Vec<(usize, Rank)> = Vec::new();
     while ranks.iter().any(|(flow, _)| !flow.is_done()) {
-        match random.below(3) {
+        match below(&mut random, 3) {
             0 => {
-                let from = random.below(ranks.len());
+                let from = below(&mut random, ranks.len());
                 let (flow, pieces) = &mut ranks[from];
                 let room = |to| {
-                    let room = random.below(3) > 0;
+                    let room = below(&mut random, 3) > 0;
                     if !room {
                         crowded.push((from, to));
                     }
@@ -66,11 +67,11 @@ fn shuffled(seed: u64, size: u32, cut: Cut, length: impl Fn(Rank, Rank) -> usize
                 }
             }
             1 if !crowded.is_empty() => {
-                let (from, to) = crowded.swap_remove(random.below(crowded.len()));
+                let (from, to) = crowded.swap_remove(below(&mut random, crowded.len()));
                 ranks[from].0.handle_room(now, to);
             }
             2 if !under_way.is_empty() => {
-                let (from, to, frame) = under_way.swap_remove(random.below(under_way.len()));
+                let (from, to, frame) = under_way.swap_remove(below(&mut random, under_way.len()));
                 let (flow, pieces) = &mut ranks[to.index()];
                 let (offset, bytes) = flow.handle_frame(now, from, frame).unwrap();
                 pieces.take(from, offset, bytes).unwrap();

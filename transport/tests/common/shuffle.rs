@@ -7,32 +7,24 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use gradwire_transport::collective::Exchange;
+use gradwire_transport::sim::Random;
 use gradwire_transport::{Frame, Rank};
 
-/// SplitMix64: small, seedable, the same everywhere.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % bound as u64).unwrap()
-    }
+/// A number below `bound`.
+pub(crate) fn below(random: &mut Random, bound: usize) -> usize {
+    usize::try_from(random.bits() % bound as u64).unwrap()
 }
 
 /// Drives `exchanges`, one for every rank, to their end: a random rank sends, or a random frame under way
 /// arrives, until nothing is left. Returns what each rank got.
 pub(crate) fn shuffled(seed: u64, exchanges: &mut [Exchange]) -> Vec<Vec<Bytes>> {
     let now = Instant::now();
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut sending: Vec<usize> = (0..exchanges.len()).collect();
     let mut under_way: Vec<(usize, Rank, Frame)> = Vec::new();
     let mut results: Vec<Option<Vec<Bytes>>> = exchanges.iter_mut().map(Exchange::poll).collect();
     while !sending.is_empty() || !under_way.is_empty() {
-        let choice = random.below(sending.len() + under_way.len());
+        let choice = below(&mut random, sending.len() + under_way.len());
         if choice < sending.len() {
             let from = sending[choice];
             match exchanges[from].poll_transmit() {
