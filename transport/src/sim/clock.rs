@@ -1,10 +1,11 @@
 //! Who runs, what time it is, and what is under way: the world behind [`SimMesh`](super::SimMesh), one thread at a time.
 
+mod packet;
+mod timer;
+
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
-
-use bytes::{Bytes, BytesMut};
 
 use super::mesh::{Fault, SimConfig};
 use super::network::{Arrival, Network};
@@ -13,20 +14,8 @@ use crate::frame::Frame;
 use crate::mesh::Event;
 use crate::world::Rank;
 
-/// What travels from one rank to another.
-#[derive(Clone, Debug)]
-pub(super) enum Item {
-    Frame(Frame),
-    /// A frame one bit of which turned over on its way.
-    Corrupt(Frame),
-    Leave(Loss),
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Packet {
-    number: u64,
-    item: Item,
-}
+use packet::{Item, Packet, damaged};
+use timer::{Due, Timer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -63,21 +52,6 @@ struct Way {
     lost: bool,
     /// Because of a frame that was none.
     bad: bool,
-}
-
-#[derive(Debug)]
-enum Timer {
-    Again { from: u32, to: u32, packet: Packet, wait: Duration },
-    Silence { from: u32, to: u32, since: Instant },
-    Fault(Fault),
-    Resume(u32),
-    Mend(Vec<u32>),
-}
-
-struct Due {
-    at: Instant,
-    number: u64,
-    timer: Timer,
 }
 
 pub(super) struct State {
@@ -411,36 +385,5 @@ impl State {
             }
             self.listen(rank);
         }
-    }
-}
-
-/// What a receiver makes of a frame with one bit turned over.
-fn damaged(frame: &Frame) -> Result<Frame, Loss> {
-    let mut bytes = BytesMut::from(&frame.header.encode(&frame.payload)[..]);
-    bytes.extend_from_slice(&frame.payload);
-    // The last byte: of the payload, or of the checksum where there is none.
-    if let Some(last) = bytes.last_mut() {
-        *last ^= 1;
-    }
-    Frame::decode(&Bytes::from(bytes)).map_err(Loss::Malformed)
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
     }
 }
