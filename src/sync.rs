@@ -37,11 +37,13 @@ pub mod packet;
 mod packets;
 pub mod powersgd;
 mod report;
+mod reshape;
 mod restore;
 pub mod scale;
 mod scaling;
 pub mod scheme;
 pub mod settings;
+pub mod shares;
 
 use bytes::Bytes;
 use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
@@ -53,6 +55,7 @@ pub use error::SyncError;
 pub use report::{Seconds, StepReport};
 pub use restore::RestoreError;
 pub use scheme::Scheme;
+pub use shares::Shares;
 
 use crate::codec::{AverageError, Gradient, Step};
 use crate::optim::{self, Exchanged, Tensors};
@@ -62,6 +65,8 @@ use hierarchy::Sites;
 use momentum::{Momentum, route};
 use optimizer::Optimizer;
 use report::Stopwatch;
+use reshape::Parts;
+use shares::{Arrivals, OwnerTime};
 
 /// Collectives of one step, in their order.
 const SETTINGS: Tag = Tag(0);
@@ -77,10 +82,16 @@ const SECOND_FACTOR: Tag = Tag(6);
 const NORMS: Tag = Tag(7);
 const PARAMETERS: Tag = Tag(8);
 const FINISH: Tag = Tag(9);
-/// After [`SETTINGS`], in step 0.
-const RESTORED: Tag = Tag(10);
+/// In step 0, after all that a start asks for.
+const RESTORED: Tag = Tag(15);
+/// Behind all others of a step: two for each call of [`Synchronizer::reshape`] after it.
+const FIRST_RESHAPE: Tag = Tag(16);
 /// After [`PARAMETERS`], of [`hierarchy`].
 const RELAYED: Tag = Tag(11);
+/// Behind all those, in the step in which [`shares`] are learned; where they are declared, the second one in step 0.
+const RATES: Tag = Tag(12);
+const SPEEDS: Tag = Tag(13);
+const MOVED: Tag = Tag(14);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
@@ -102,10 +113,20 @@ pub struct Synchronizer {
     mean: Vec<f32>,
     /// The step that comes next.
     next: Step,
+    /// What of the caller's choices shards that change hands are made with.
+    config: Config,
+    /// By rank, in whose proportion shards are; empty for equal ones.
+    weights: Vec<u32>,
+    /// Whether shares that are learned have been.
+    learned: bool,
+    /// Calls of [`Self::reshape`] since the last step.
+    reshapes: u16,
+    arrivals: Arrivals,
+    owner_time: OwnerTime,
 }
 
 impl Synchronizer {
-    /// Compares the settings of all ranks (one all-gather of 128 bytes) and allocates the state of one rank:
+    /// Compares the settings of all ranks (one all-gather of 136 bytes) and allocates the state of one rank:
     /// the codec's (1 byte per parameter for LoCo) and, for the own shard, master parameters and optimizer.
     ///
     /// `parameters`: n >= 1 f32 with the same values on every rank.
@@ -127,28 +148,33 @@ impl Synchronizer {
         }
         let world = communicator.world();
         let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
-            let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.scheme.group());
-            let shard = layout.range(world.rank().index());
-            let exchange = Exchange::new(&config, layout, world.rank().index())?;
-            let momentum = Momentum::new(&config, layout, world.rank().index())?;
+            let weights = shares::begin(&mut communicator, &config)?;
+            let layout = shares::layout(parameters.len(), world, &weights, config.scheme.group());
             let tensors = config.tensors(parameters.len());
-            let optimizer = Optimizer::new(&config, &tensors, shard.clone(), &parameters[shard.clone()])?;
-            Ok((layout, shard, exchange, momentum, tensors, optimizer))
+            let own = world.rank().index();
+            let master = parameters[layout.range(own)].to_vec();
+            Ok((weights, Parts::new(&config, &tensors, layout, own, master)?, tensors))
         });
         match made {
-            Ok((layout, shard, exchange, momentum, tensors, optimizer)) => Ok(Self {
-                layout,
+            Ok((weights, parts, tensors)) => Ok(Self {
+                layout: parts.layout,
                 sites: Sites::new(&config.sites),
                 scheme: config.scheme,
-                exchange,
+                exchange: parts.exchange,
                 nonfinite: config.nonfinite,
                 optimizer_config: config.optimizer,
-                optimizer,
+                optimizer: parts.optimizer,
                 tensors,
-                momentum,
-                mean: vec![0.0; shard.len()],
-                master: parameters[shard].to_vec(),
+                momentum: parts.momentum,
+                mean: parts.mean,
+                master: parts.master,
                 next: Step::FIRST,
+                weights,
+                learned: false,
+                reshapes: 0,
+                arrivals: Arrivals::new(world.size() as usize),
+                owner_time: OwnerTime::default(),
+                config,
                 communicator,
             }),
             Err(error) => {
@@ -170,6 +196,8 @@ impl Synchronizer {
         config.scheme.validate()?;
         let world = communicator.world();
         hierarchy::check(config, world.size())?;
+        let sites = Sites::new(&config.sites).map_or(0, |sites| sites.count());
+        config.shares.check(world.size() as usize, sites)?;
         let ours = settings::Settings::new(config, parameters.len());
         let expected = vec![settings::BYTES as u64; world.size() as usize];
         let operation = Operation { step: 0, tag: SETTINGS };
@@ -243,11 +271,13 @@ impl Synchronizer {
         }
         let step = self.next;
         self.next = step.next();
+        self.reshapes = 0;
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
         let exchanged = self.optimizer.exchanged();
         report.exchanged = exchanged;
+        report.owned = self.master.len();
         if let Some(momentum) = &mut self.momentum {
             momentum.prepare(gradient);
             watch.lap(&mut report.seconds.encode);
@@ -290,8 +320,11 @@ impl Synchronizer {
                 }
             }
             watch.lap(&mut report.seconds.optimizer);
+            let Seconds { average, optimizer, .. } = report.seconds;
+            self.owner_time.note(average + optimizer, self.master.len());
             self.gather(step, parameters, &mut report)?;
             watch.lap(&mut report.seconds.gather);
+            self.learn_shares(step, parameters)?;
         }
         let after = self.communicator.stats().total();
         report.frame_bytes = after.frame_bytes_sent - before.frame_bytes_sent;

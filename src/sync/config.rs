@@ -1,7 +1,7 @@
 //! How to synchronise: what all ranks choose alike, and where each computes.
 
 use super::powersgd::Shape;
-use super::{Backend, Scheme};
+use super::{Backend, Scheme, Shares};
 use crate::codec::Codec;
 use crate::optim;
 
@@ -40,7 +40,8 @@ pub enum OptimizerOn {
     Device,
 }
 
-/// How to synchronise. All but `backend` and `optimizer_on` must be equal on all ranks, and is compared before the first step.
+/// How to synchronise. All but `backend`, `optimizer_on` and what a rank [declares](Shares::Declared) of its speed must be equal
+/// on all ranks, and is compared before the first step.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What the gradient travels as.
@@ -61,6 +62,8 @@ pub struct Config {
     /// Elements of each tensor in the parameters, in order, together all of them; only LAMB looks at them. Default: none
     /// named, which means that all parameters are one tensor.
     pub tensors: Vec<usize>,
+    /// How large the shard of each rank is. Default [`Shares::Equal`].
+    pub shares: Shares,
     /// The site of each rank, equal numbers for ranks that share a fast network: see [`hierarchy`](super::hierarchy). Default:
     /// none named, which means that all ranks exchange alike.
     pub sites: Vec<u32>,
@@ -83,6 +86,7 @@ impl Config {
             optimizer_on: OptimizerOn::default(),
             nonfinite: NonFinite::default(),
             tensors: Vec::new(),
+            shares: Shares::default(),
             sites: Vec::new(),
             inner: Codec::Bf16,
         }

@@ -62,7 +62,7 @@ impl Engine {
     pub(super) fn new(
         backend: &Backend,
         codec: &Codec,
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
         let (encoded, averaged) = (layout.elements(), layout.range(own).len());

@@ -29,7 +29,7 @@ pub(super) enum Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Self, SyncError> {
+    pub(super) fn new(config: &Config, layout: &ShardLayout, own: usize) -> Result<Self, SyncError> {
         Ok(match config.scheme {
             Scheme::Codec(codec) => match Sites::new(&config.sites) {
                 None => Self::Packets(Box::new(Packets::new(codec, config, layout, own)?)),

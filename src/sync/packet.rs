@@ -19,7 +19,8 @@
 use bytes::Bytes;
 
 use super::scheme::{SchemeId, UnknownScheme};
-use crate::codec::{Codec, Stats};
+use crate::codec::{Codec, StateError, Stats};
+use crate::optim;
 
 /// Bytes before the words.
 pub const HEADER_BYTES: usize = 32;
@@ -111,6 +112,12 @@ pub enum PacketError {
         /// The largest magnitude that is taken.
         limit: f32,
     },
+    /// State for means, of a shard that changes hands, that no owner has.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// State of the optimizer, of a shard that changes hands, that no step leaves.
+    #[error(transparent)]
+    Optimizer(#[from] optim::RestoreError),
     /// A moment that no gradient has (see [`super::scale`]).
     #[error("a sum of squares of {found}, must be finite and not negative")]
     Moment {

@@ -25,12 +25,12 @@ impl Packets {
     pub(super) fn new(
         codec: Codec,
         config: &Config,
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
         let engine = Engine::new(&config.backend, &codec, layout, own)?;
         let scaling = Scaling::new(codec, config.scale);
-        Ok(Self { scaling, engine, layout, own, received: Vec::new() })
+        Ok(Self { scaling, engine, layout: layout.clone(), own, received: Vec::new() })
     }
 
     pub(super) fn scale_log2(&self) -> Option<i8> {

@@ -51,6 +51,8 @@ pub struct StepReport {
     pub saturated: Vec<u64>,
     /// Gradient elements that were not finite, by rank.
     pub nonfinite: Vec<u64>,
+    /// Parameters that this rank owned in the step: its shard.
+    pub owned: usize,
     /// True if the step was not taken because of non-finite elements ([`super::NonFinite::Skip`]): parameters and
     /// optimizer are as before.
     pub skipped: bool,
@@ -75,6 +77,7 @@ impl StepReport {
             seconds: Seconds::default(),
             saturated: zeros.clone(),
             nonfinite: zeros,
+            owned: 0,
             skipped: false,
             reset: false,
             exchanged: Exchanged::Gradient,

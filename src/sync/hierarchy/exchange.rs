@@ -39,7 +39,7 @@ impl Hierarchy {
         codec: Codec,
         config: &Config,
         sites: Sites,
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
         let group = least_common_multiple(codec.unit().elements, config.inner.unit().elements);
@@ -51,7 +51,7 @@ impl Hierarchy {
         };
         Ok(Self {
             own,
-            layout,
+            layout: layout.clone(),
             group,
             within: Within::new(config, &sites, own, slices)?,
             scaling: Scaling::new(codec, config.scale),
@@ -161,7 +161,7 @@ impl Hierarchy {
 
     /// What `rank` encodes, in elements of the gradient.
     fn slice(&self, rank: usize) -> Range<usize> {
-        slices(&self.sites, self.layout, self.group, rank).range(self.sites.member(rank))
+        slices(&self.sites, &self.layout, self.group, rank).range(self.sites.member(rank))
     }
 
     /// The packet of the own slice, cut into one per owner.
@@ -184,7 +184,7 @@ impl Hierarchy {
 }
 
 /// The slices of the members of the site of `rank`.
-fn slices(sites: &Sites, layout: ShardLayout, group: usize, rank: usize) -> ShardLayout {
+fn slices(sites: &Sites, layout: &ShardLayout, group: usize, rank: usize) -> ShardLayout {
     ShardLayout::new(layout.elements(), sites.members(rank).len(), group)
 }
 

@@ -44,7 +44,7 @@ impl PowerSgd {
     pub(in crate::sync) fn new(
         config: Config,
         shapes: &[Shape],
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, ShapeError> {
         let plan = Plan::new(&config, shapes, layout.elements())?;
@@ -157,7 +157,7 @@ impl PowerSgd {
             return Ok(());
         }
 
-        gather(turn, FIRST_FACTOR, factor, self.first, &mut self.p)?;
+        gather(turn, FIRST_FACTOR, factor, &self.first, &mut self.p)?;
         for matrix in &self.plan.matrices {
             let p = &mut self.p[matrix.first()];
             factor::orthonormalise(p, matrix.shape.rows);
@@ -171,7 +171,7 @@ impl PowerSgd {
         let slice = self.second.range(self.own);
         let averaged = average(turn, received.iter().map(|bytes| &bytes[..]), weights, slice.len())?;
         turn.watch.lap(&mut turn.report.seconds.average);
-        gather(turn, SECOND_FACTOR, &averaged, self.second, &mut self.q)?;
+        gather(turn, SECOND_FACTOR, &averaged, &self.second, &mut self.q)?;
 
         self.decode(mean);
         if weights[self.own] > 0 {
@@ -266,7 +266,7 @@ fn gather(
     turn: &mut Turn<'_>,
     tag: Tag,
     own: &[f32],
-    layout: ShardLayout,
+    layout: &ShardLayout,
     all: &mut [f32],
 ) -> Result<(), SyncError> {
     let expected: Vec<u64> = layout.ranges().map(|slice| 4 * slice.len() as u64).collect();
