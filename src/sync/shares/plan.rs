@@ -24,7 +24,7 @@ pub(in crate::sync) fn plan(speeds: &[Speed], packet: f64, parameter: f64) -> Op
         let middle = (below + bound) / 2.0;
         if intervals(&costs, middle).is_some() { bound = middle } else { below = middle }
     }
-    if bound > equal * (1.0 - WORTH) {
+    if bound >= equal * (1.0 - WORTH) {
         return None;
     }
     let intervals = intervals(&costs, bound)?;
