@@ -1,5 +1,7 @@
 //! How to synchronise: what all ranks choose alike, and where each computes.
 
+use gradwire_transport::frame::MAX_PAYLOAD;
+
 use super::powersgd::Shape;
 use super::{Backend, Scheme};
 use crate::codec::Codec;
@@ -61,6 +63,10 @@ pub struct Config {
     /// Elements of each tensor in the parameters, in order, together all of them; only LAMB looks at them. Default: none
     /// named, which means that all parameters are one tensor.
     pub tensors: Vec<usize>,
+    /// Bytes of packets and parameters that travel as one piece, while the next is encoded and others are averaged: as many
+    /// whole units of the codec (4 bytes of parameters) as that holds, but at least one, and at most 1 MiB. Default 1 MiB; less
+    /// only makes sense in tests.
+    pub piece_bytes: usize,
     /// The site of each rank, equal numbers for ranks that share a fast network: see [`hierarchy`](super::hierarchy). Default:
     /// none named, which means that all ranks exchange alike.
     pub sites: Vec<u32>,
@@ -83,6 +89,7 @@ impl Config {
             optimizer_on: OptimizerOn::default(),
             nonfinite: NonFinite::default(),
             tensors: Vec::new(),
+            piece_bytes: MAX_PAYLOAD,
             sites: Vec::new(),
             inner: Codec::Bf16,
         }
