@@ -4,7 +4,8 @@
 //! gives back:
 //!
 //! 1. *encode*: compensate and quantize the own gradient, one packet per owner ([`crate::codec`]);
-//! 2. *exchange*: all-to-all, each packet to the owner of its shard;
+//! 2. *exchange*: all-to-all, each packet to the owner of its shard, in pieces: one is encoded when there is room for it on
+//!    the way, and one of the own shard is averaged when it has come from every rank;
 //! 3. *average*: the weighted mean of the own shard, weights being the ranks' sample counts
 //!    ([`powersgd`] goes from the gradient to here in rounds of its own);
 //! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
@@ -20,6 +21,11 @@
 //! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner. They
 //! are also those of a fleet of CPUs, unless a rank has its optimizer on a device ([`OptimizerOn`]).
 //!
+//! **Memory.** Besides state, master parameters and mean, a rank keeps a few pieces per peer ([`Config::piece_bytes`]), what
+//! its mesh stores, and its own packet where it is faster than its peers. Means of whole packets keep those of all ranks,
+//! (N-1)/N * n / 2 bytes of 4-bit codes: on a device, of `topk` that clips, with sites, and of [`powersgd`]. All parameters are
+//! one flat vector, so that small tensors travel together and none has a price of its own.
+//!
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
 //! four rounds to the mean, and with named sites there is a [`hierarchy`] of two networks, with prices of its own.
@@ -29,6 +35,7 @@ mod config;
 mod engine;
 mod error;
 mod exchange;
+mod gather;
 pub mod hierarchy;
 mod momentum;
 mod norms;
@@ -42,11 +49,13 @@ mod restore;
 pub mod scale;
 mod scaling;
 pub mod scheme;
+mod segments;
 pub mod settings;
 pub mod shares;
+mod stream;
 
 use bytes::Bytes;
-use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
+use gradwire_transport::{Abort, Communicator, Cut, Operation, Rank, Stats, Tag, World};
 
 pub use checkpoint::Checkpoint;
 pub use config::{Config, NonFinite, OptimizerOn, Scale};
@@ -111,6 +120,10 @@ pub struct Synchronizer {
     master: Vec<f32>,
     /// Weighted mean gradient of the own shard.
     mean: Vec<f32>,
+    /// How parameters are cut.
+    cut: Cut,
+    /// The parameters that were sent last: their buffer is used again.
+    sent: Bytes,
     /// The step that comes next.
     next: Step,
     /// What of the caller's choices shards that change hands are made with.
@@ -126,7 +139,7 @@ pub struct Synchronizer {
 }
 
 impl Synchronizer {
-    /// Compares the settings of all ranks (one all-gather of 136 bytes) and allocates the state of one rank:
+    /// Compares the settings of all ranks (one all-gather of 140 bytes) and allocates the state of one rank:
     /// the codec's (1 byte per parameter for LoCo) and, for the own shard, master parameters and optimizer.
     ///
     /// `parameters`: n >= 1 f32 with the same values on every rank.
@@ -167,6 +180,8 @@ impl Synchronizer {
                 tensors,
                 momentum: parts.momentum,
                 mean: parts.mean,
+                cut: gather::cut(config.piece_bytes),
+                sent: Bytes::new(),
                 master: parts.master,
                 next: Step::FIRST,
                 weights,
@@ -285,7 +300,7 @@ impl Synchronizer {
         let (exchange, payload) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
         let mut turn =
             Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-        let headers = exchange.offer(&mut turn, payload, samples)?;
+        let headers = exchange.offer(&mut turn, payload, samples, &mut self.mean)?;
         for (rank, header) in headers.iter().enumerate() {
             report.nonfinite[rank] = header.nonfinite;
             report.saturated[rank] = header.saturated;
@@ -372,31 +387,6 @@ impl Synchronizer {
         if let Err(error) = self.communicator.barrier(operation) {
             tracing::debug!(%error, "a rank left after what all ranks refuse");
         }
-    }
-
-    fn gather(
-        &mut self,
-        step: Step,
-        parameters: &mut [f32],
-        report: &mut StepReport,
-    ) -> Result<(), SyncError> {
-        let mut own = vec![0; 4 * self.master.len()];
-        packet::write_words(self.master.iter().map(|value| value.to_bits()), &mut own);
-        let expected: Vec<u64> = self.layout.ranges().map(|range| 4 * range.len() as u64).collect();
-        let own = Bytes::from(own);
-        let shards = if let Some(sites) = &self.sites {
-            hierarchy::gather(&mut self.communicator, sites, step, &own, &expected, report)?
-        } else {
-            report.parameter_packet_bytes = own.len() as u64 * (expected.len() as u64 - 1);
-            let operation = Operation { step: step.get(), tag: PARAMETERS };
-            self.communicator.all_gather(operation, own, &expected)?
-        };
-        for (range, shard) in self.layout.ranges().zip(&shards) {
-            for (value, bytes) in parameters[range].iter_mut().zip(shard.as_chunks().0) {
-                *value = f32::from_le_bytes(*bytes);
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! How to synchronise: what all ranks choose alike, and where each computes.
 
+use gradwire_transport::frame::MAX_PAYLOAD;
+
 use super::powersgd::Shape;
 use super::{Backend, Scheme, Shares};
 use crate::codec::Codec;
@@ -64,6 +66,10 @@ pub struct Config {
     pub tensors: Vec<usize>,
     /// How large the shard of each rank is. Default [`Shares::Equal`].
     pub shares: Shares,
+    /// Bytes of packets and parameters that travel as one piece, while the next is encoded and others are averaged: as many
+    /// whole units of the codec (4 bytes of parameters) as that holds, but at least one, and at most 1 MiB. Default 1 MiB; less
+    /// only makes sense in tests.
+    pub piece_bytes: usize,
     /// The site of each rank, equal numbers for ranks that share a fast network: see [`hierarchy`](super::hierarchy). Default:
     /// none named, which means that all ranks exchange alike.
     pub sites: Vec<u32>,
@@ -87,6 +93,7 @@ impl Config {
             nonfinite: NonFinite::default(),
             tensors: Vec::new(),
             shares: Shares::default(),
+            piece_bytes: MAX_PAYLOAD,
             sites: Vec::new(),
             inner: Codec::Bf16,
         }

@@ -5,12 +5,16 @@ use std::time::Instant;
 use crate::optim::Exchanged;
 
 /// Wall-clock seconds of one step on this rank, by stage.
+///
+/// Stages overlap: pieces are encoded and averaged while others travel. What this rank computes meanwhile counts where it
+/// belongs, and `exchange` is the rest of that time, so that the sum is still the time of the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Seconds {
     /// Compensate, quantize, pack.
     pub encode: f64,
-    /// All-to-all of the packets, and the agreement on a scale in the first step. Includes waiting for slower ranks.
+    /// All-to-all of the packets, less the time in which this rank encoded and averaged meanwhile, and the agreement on a scale
+    /// in the first step. Includes waiting for slower ranks.
     pub exchange: f64,
     /// Weighted mean of the own shard.
     pub average: f64,
@@ -99,5 +103,13 @@ impl Stopwatch {
         let now = Instant::now();
         *stage += now.duration_since(self.0).as_secs_f64();
         self.0 = now;
+    }
+
+    /// Adds the time since the last lap to the exchange, but for these seconds of other stages within it.
+    pub(super) fn lap_with(&mut self, seconds: &mut Seconds, encode: f64, average: f64) {
+        seconds.encode += encode;
+        seconds.average += average;
+        seconds.exchange -= encode + average;
+        self.lap(&mut seconds.exchange);
     }
 }
