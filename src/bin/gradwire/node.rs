@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gradwire::sync::Scheme;
+use gradwire::sync::shares::Speed;
 use gradwire::transport::quic::congestion::{Congestion, Link};
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank, Stats};
@@ -71,6 +72,9 @@ pub(crate) struct Args {
     /// finds out by itself.
     #[arg(long, value_name = "estimated|RATE", default_value = "estimated")]
     link: Link,
+    /// What this node's line carries in, for --shares declared [default: as --link].
+    #[arg(long, value_name = "RATE", requires = "link")]
+    downlink: Option<Link>,
     /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order. Rank 0 then takes up to
     /// 2 s more to tell the others who was missing.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -101,6 +105,16 @@ impl Args {
     /// Whether this is a child of `train`.
     pub(crate) fn has_parent(&self) -> bool {
         self.report_to_parent
+    }
+
+    /// What is declared of this node's line, if it is.
+    fn line(&self) -> Option<Speed> {
+        let bytes = |link| match link {
+            Link::Declared(bits) => Some(bits.get() / 8),
+            Link::Estimated => None,
+        };
+        let up = bytes(self.link)?;
+        Some(Speed { up, down: self.downlink.and_then(bytes).unwrap_or(up), owner: 0 })
     }
 }
 
@@ -145,7 +159,9 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         parent::end_with_it()?;
     }
     let world = place.world;
-    let job = args.training.job(world.size(), place.sites())?;
+    let mut job = args.training.job(world.size(), place.sites())?;
+    job.line = args.line();
+    job.shares.check(world.size(), job.sites.sizes().len(), job.line)?;
     job.sites.check(&[args.codec], world.size())?;
     if !args.report_to_parent {
         // A child of `train` has its parent's options also where its own run has no use for one.
@@ -193,7 +209,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     let evaluates = own == 0 || !args.report_to_parent;
     // A parent sees the course of all ranks.
     let course = (!args.report_to_parent).then(|| Course::new(args.every, job.steps));
-    let mut watcher = Watcher { teller, course, metrics, rank: own };
+    let mut watcher = Watcher { teller, course, metrics, rank: own, owned: None };
     let parameters =
         rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut watcher)
             .map_err(Stop::Fault)?;
@@ -210,6 +226,8 @@ struct Watcher<'a> {
     course: Option<Course>,
     metrics: Option<Metrics>,
     rank: u32,
+    /// Parameters of the shard in the step before.
+    owned: Option<u64>,
 }
 
 impl Listener for Watcher<'_> {
@@ -218,6 +236,11 @@ impl Listener for Watcher<'_> {
     }
 
     fn carried(&mut self, step: &Step, stats: &Stats) {
+        let before = self.owned.replace(step.owned);
+        if let Some(before) = before.filter(|before| *before != step.owned && self.course.is_some()) {
+            let (owned, step) = (step.owned, step.step);
+            note!("rank {}: owns {owned} parameters from step {step} on, {before} before", self.rank);
+        }
         if let Some(line) = self.course.as_mut().and_then(|course| course.line(step, stats)) {
             note!("rank {}: {line}", self.rank);
         }
@@ -258,6 +281,7 @@ fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
     };
     // Not apart: a hello has room for few.
     codec.extend(job.sites.to_text().map(|sites| format!(", in sites {sites}")));
+    codec.extend(job.shares.to_text().map(|shares| format!(", shares {shares}")));
     let parameters = parameters.into_iter().map(|parameter| {
         Agreement::new(format!("{id} parameter {}", parameter.name), parameter.value.to_string())
     });

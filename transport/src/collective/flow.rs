@@ -132,6 +132,19 @@ impl Flow {
         self.outgoing.room(now, peer);
     }
 
+    /// Takes note that this rank keeps `peer` from sending more (true), which is then not late, or no longer does.
+    pub fn handle_hold(&mut self, now: Instant, peer: Rank, hold: bool) {
+        if let Some(incoming) = self.incoming.get_mut(peer.index()) {
+            incoming.held = hold;
+            incoming.progress = now;
+        }
+    }
+
+    /// Peers that this rank keeps from sending more.
+    pub(crate) fn held(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.world.peers().filter(|rank| self.incoming[rank.index()].held)
+    }
+
     /// Takes a frame that came from `from`: gives a piece of its message, and where it starts.
     ///
     /// # Errors
@@ -176,7 +189,11 @@ impl Flow {
             return Ok(());
         }
         let slowest = self.world.peers().filter_map(|rank| Some((self.waits_since(rank)?, rank))).min();
-        let Some((since, rank)) = slowest else { return Ok(()) };
+        let Some((since, rank)) = slowest else {
+            // All that is missing is held up here, until something else comes.
+            self.next_deadline = now.checked_add(self.stall).unwrap_or(now);
+            return Ok(());
+        };
         let waited = now.saturating_duration_since(since);
         if waited < self.stall {
             self.next_deadline = since.checked_add(self.stall).unwrap_or(now);
@@ -198,7 +215,7 @@ impl Flow {
         if incoming.is_complete() {
             return self.outgoing.waiting(peer).map(|(since, ..)| since.max(incoming.progress));
         }
-        Some(incoming.progress)
+        (!incoming.held).then_some(incoming.progress)
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest; `None` while no peer is waited for.

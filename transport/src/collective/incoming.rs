@@ -13,8 +13,10 @@ pub(super) struct Incoming {
     /// One bit per piece that came.
     seen: Vec<u64>,
     pieces_missing: u64,
-    /// When the last piece came, or the exchange began.
+    /// When the last piece came, or the exchange began, or the peer was no longer held up.
     pub(super) progress: Instant,
+    /// This rank keeps the peer from sending more.
+    pub(super) held: bool,
 }
 
 impl Incoming {
@@ -23,12 +25,13 @@ impl Incoming {
         let pieces = cut.count(expected);
         // At most expected / 8 bytes even with pieces of one byte, so this fits wherever the message fits.
         let words = usize::try_from(pieces.div_ceil(64)).unwrap_or(usize::MAX);
-        Self { expected, missing: expected, seen: vec![0; words], pieces_missing: pieces, progress: now }
+        let seen = vec![0; words];
+        Self { expected, missing: expected, seen, pieces_missing: pieces, progress: now, held: false }
     }
 
     /// A message that is there: the own one.
     pub(super) fn complete(now: Instant) -> Self {
-        Self { expected: 0, missing: 0, seen: Vec::new(), pieces_missing: 0, progress: now }
+        Self { expected: 0, missing: 0, seen: Vec::new(), pieces_missing: 0, progress: now, held: false }
     }
 
     pub(super) fn is_complete(&self) -> bool {

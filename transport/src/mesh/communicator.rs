@@ -250,7 +250,7 @@ impl Communicator {
         for rank in self.world.peers() {
             for frame in self.early[rank.index()].take() {
                 let (offset, bytes) = flow.handle_frame(now, rank, frame)?;
-                pieces.take(rank, offset, bytes).map_err(Stop::Pieces)?;
+                self.hand_on(&mut flow, pieces, rank, offset, bytes)?;
             }
         }
         // Before anything is sent: a rank that is gone won't answer, however long we wait.
@@ -261,6 +261,9 @@ impl Communicator {
             // One piece out, one event in: neither holds up the other for longer than that.
             let sent = self.transmit(&mut flow, pieces)?;
             if flow.is_done() {
+                for rank in flow.held() {
+                    self.mesh.hold(rank, false);
+                }
                 return Ok(());
             }
             let now = self.mesh.now();
@@ -280,6 +283,23 @@ impl Communicator {
                 Event::Room(rank) => flow.handle_room(self.mesh.now(), rank),
             }
         }
+    }
+
+    /// Hands on a piece, and holds up whoever is too far ahead.
+    fn hand_on<P: Pieces>(
+        &mut self,
+        flow: &mut Flow,
+        pieces: &mut P,
+        from: Rank,
+        offset: u64,
+        bytes: Bytes,
+    ) -> Result<(), Stop<P::Error>> {
+        pieces.take(from, offset, bytes).map_err(Stop::Pieces)?;
+        while let Some((rank, hold)) = pieces.poll_hold() {
+            flow.handle_hold(self.mesh.now(), rank, hold);
+            self.mesh.hold(rank, hold);
+        }
+        Ok(())
     }
 
     /// Makes and sends the next piece; false if nothing can be sent now.
@@ -307,7 +327,7 @@ impl Communicator {
         let ours = flow.operation();
         if frame.header.operation <= ours {
             let (offset, bytes) = flow.handle_frame(self.mesh.now(), from, frame)?;
-            return pieces.take(from, offset, bytes).map_err(Stop::Pieces);
+            return self.hand_on(flow, pieces, from, offset, bytes);
         }
         collective::check(&self.world, from, &frame)
             .and_then(|()| self.early[from.index()].keep(ours, frame, &self.world, &self.limits))

@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use quinn::Connection;
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::close;
@@ -42,6 +42,8 @@ struct Link {
     queue: Option<UnboundedSender<(Frame, Share)>>,
     load: Arc<Load>,
     sender: Option<JoinHandle<()>>,
+    /// While no more should come: what came meanwhile still counts as not taken.
+    held: Option<Vec<OwnedSemaphorePermit>>,
     stats: PeerStats,
 }
 
@@ -60,7 +62,7 @@ impl QuicMesh {
             let receiver = Receiver { connection: connection.clone(), rank, world, silence, budget, news };
             driver.runtime.spawn(receiver.run());
             let (queue, sender) = (Some(queue), Some(sending));
-            Some(Link { connection, queue, load, sender, stats: PeerStats::default() })
+            Some(Link { connection, queue, load, sender, held: None, stats: PeerStats::default() })
         });
         let links = links.collect();
         Self { world, silence, links, news, _news: sender, closed: false, driver }
@@ -102,6 +104,14 @@ impl Mesh for QuicMesh {
         self.link(to).is_none_or(|link| link.load.has_room())
     }
 
+    fn hold(&mut self, from: Rank, hold: bool) {
+        if let Some(link) = self.link(from)
+            && link.held.is_some() != hold
+        {
+            link.held = hold.then(Vec::new);
+        }
+    }
+
     fn send(&mut self, to: Rank, frame: Frame) {
         let Some(link) = self.link(to) else {
             tracing::error!(%to, "no such peer");
@@ -118,8 +128,11 @@ impl Mesh for QuicMesh {
 
     fn receive(&mut self, until: Instant) -> Event {
         match self.news.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(News::Frame(rank, frame, _permit)) => {
+            Ok(News::Frame(rank, frame, permit)) => {
                 if let Some(link) = self.link(rank) {
+                    if let Some(held) = &mut link.held {
+                        held.push(permit);
+                    }
                     link.stats.frames_received += 1;
                     link.stats.frame_bytes_received += frame.wire_bytes();
                 }

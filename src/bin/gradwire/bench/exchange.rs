@@ -1,27 +1,19 @@
 //! `gradwire bench exchange`: how fast do ranks exchange, over loopback or an emulated link?
 
-mod link;
 mod measure;
-mod order;
-mod rank;
-mod ranks;
 mod table;
-mod way;
 
 use std::num::NonZeroU64;
 
 use clap::ValueEnum;
-use gradwire::transport::sim::{LinkConfig, LinkError};
+use gradwire::transport::sim::LinkConfig;
 use serde::Serialize;
 
+use super::fleet::link::Link;
+use super::fleet::parse_link;
+use super::fleet::way::{LinkRate, Way};
 use super::size;
 use crate::failure::Failure;
-use crate::say::note;
-
-use link::{LATE_SHARE, Link};
-use way::{LinkRate, Way};
-
-pub(crate) use rank::run as rank;
 
 /// All-to-all between processes over QUIC: GB/s, CPU seconds per GB, and the share of an emulated link that is used.
 ///
@@ -112,16 +104,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Err(why) => missing.push(Missing { congestion, why }),
         }
     }
-    for row in &rows {
-        if let Some(Link { measured, .. }) = row.link.as_ref().filter(|link| link.measured.late > LATE_SHARE)
-        {
-            note!(
-                "the emulator handed on {:.2} % of the packets over 2 ms late, at most {:.0} ms: this machine is too slow or busy for this link",
-                measured.late * 100.0,
-                measured.latest_s * 1e3
-            );
-        }
-    }
     let report = Report { rows, missing };
     if args.json {
         crate::say::print(serde_json::to_string(&report).map_err(Failure::work)?)
@@ -134,8 +116,4 @@ fn bytes(text: &str) -> Result<usize, String> {
     const MOST: u64 = 4 << 30;
     let bytes = size::parse_bytes(text)?;
     if bytes as u64 > MOST { Err(format!("{bytes} bytes, must be at most {MOST}")) } else { Ok(bytes) }
-}
-
-fn parse_link(text: &str) -> Result<LinkConfig, String> {
-    text.parse().map_err(|error: LinkError| error.reason)
 }

@@ -1,4 +1,4 @@
-//! By which congestion control an exchange goes.
+//! By which congestion control bytes go.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// By which congestion control an exchange goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Way {
+pub(in crate::bench) enum Way {
     /// QUIC at a rate that is declared or estimated: what a mesh does.
     Paced,
     /// QUIC with Cubic (RFC 9438), to compare with.
@@ -21,7 +21,7 @@ pub(super) enum Way {
 
 /// Where `paced` has its rate from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkRate {
+pub(in crate::bench) enum LinkRate {
     /// That of the emulated link.
     Declared,
     Estimated,
@@ -48,7 +48,7 @@ impl FromStr for LinkRate {
 
 impl LinkRate {
     /// Bits per second that `way` is told of an emulated `link`; `None` where it is told nothing.
-    pub(super) fn told(self, way: Way, link: Option<&LinkConfig>) -> Option<NonZeroU64> {
+    pub(in crate::bench) fn told(self, way: Way, link: Option<&LinkConfig>) -> Option<NonZeroU64> {
         match (way, self) {
             (Way::Cubic, _) | (Way::Paced, Self::Estimated) => None,
             (Way::Paced, Self::Declared) => link?.rate.and_then(NonZeroU64::new),
