@@ -1,6 +1,7 @@
 //! `gradwire node`: one rank of a fleet.
 
 mod course;
+mod line;
 mod metrics;
 pub(crate) mod parent;
 mod place;
@@ -11,7 +12,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gradwire::sync::Scheme;
-use gradwire::transport::quic::congestion::{Congestion, Link};
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank, Stats};
 
@@ -23,6 +23,7 @@ use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
 use course::Course;
+use line::Line;
 use metrics::Metrics;
 use place::Place;
 use teller::Teller;
@@ -67,10 +68,12 @@ pub(crate) struct Args {
     /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
-    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers; `estimated`
-    /// finds out by itself.
-    #[arg(long, value_name = "estimated|RATE", default_value = "estimated")]
-    link: Link,
+    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers, and the
+    /// longest round trip to a peer, as in 1Gbit,150ms: above 85 ms at 1 Gbit/s, or as much more at another rate, lost packets
+    /// hold a faster line up without it. It costs up to 1.5 MiB of memory for each MiB that is under way in 2.2 round trips.
+    /// `estimated` finds the rate by itself.
+    #[arg(long, value_name = "estimated|RATE[,ROUND_TRIP]", default_value = "estimated")]
+    link: Line,
     /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order. Rank 0 then takes up to
     /// 2 s more to tell the others who was missing.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -230,7 +233,7 @@ impl Listener for Watcher<'_> {
 fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {
     let mut config = Config::new(place.identity.clone(), place.world, place.rendezvous.clone());
     config.bind = args.bind;
-    config.congestion = Congestion::Paced(args.link);
+    args.link.apply(&mut config);
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join_timeout);
     config.agreements = agreements(job, &args.codec, task);

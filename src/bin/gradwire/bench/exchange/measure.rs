@@ -45,7 +45,8 @@ fn start(args: &Args, way: Way, emulator: Option<&Emulator>) -> Result<Ranks, Fa
         let identity = authority.issue_pem(rank, args.nodes).map_err(Failure::work)?;
         let (nodes, bytes, turns) = (args.nodes, args.bytes, args.repeats + 1);
         let link_rate = args.link_rate.told(way, args.link.as_ref());
-        ranks.start(&identity, &Order { rank, nodes, bytes, turns, way, link_rate, meet })?;
+        let windows = args.link_rate.windows(way, args.link.as_ref());
+        ranks.start(&identity, &Order { rank, nodes, bytes, turns, way, link_rate, windows, meet })?;
         // Each listens before the next one is started: rank 0's address is the meeting point.
         let Some(Said::Listening { address }) = ranks.next(rank, until)? else { return Err(late()) };
         if rank == 0 {
@@ -127,6 +128,7 @@ fn row(
     turns: &[Vec<Turn>],
     peak_rss_bytes: Option<u64>,
 ) -> Row {
+    let rate = link.and_then(|(link, _)| link.rate);
     let peers = f64::from(args.nodes - 1);
     let bytes = args.bytes as f64 * peers * f64::from(args.nodes);
     let of = |figure: &dyn Fn(&[Turn]) -> f64| turns.iter().map(|turn| figure(turn)).collect::<Vec<f64>>();
@@ -139,8 +141,14 @@ fn row(
     });
     let cpu: Option<Vec<f64>> =
         turns.iter().map(|turn| turn.iter().map(|rank| rank.cpu_seconds).sum()).collect();
+    let slowest = |pace: fn(&Turn) -> Option<f64>| {
+        let all: Option<Vec<f64>> = turns
+            .iter()
+            .map(|turn| turn.iter().map(pace).try_fold(f64::INFINITY, |least, pace| Some(least.min(pace?))))
+            .collect();
+        Some(8.0 * median(&mut all?) / rate? as f64)
+    };
     let seconds = median(&mut times);
-    let rate = link.and_then(|(link, _)| link.rate);
     Row {
         congestion,
         link_rate: args.link_rate.told(congestion, args.link.as_ref()),
@@ -155,6 +163,8 @@ fn row(
         gb_per_s: bytes / seconds / 1e9,
         cpu_s_per_gb: cpu.map(|mut cpu| median(&mut cpu) / bytes * 1e9),
         goodput_over_link: rate.map(|rate| 8.0 * args.bytes as f64 * peers / seconds / rate as f64),
+        steady_over_link: slowest(|rank| rank.received.steady),
+        second_half_over_link: slowest(|rank| rank.received.second_half),
         retransmitted_share: median(&mut again),
         peak_rss_bytes,
         message_bytes: args.bytes as u64,

@@ -1,9 +1,11 @@
 //! What `bench exchange` and its ranks say to each other, one JSON object per line.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::Pace;
 use super::way::Way;
 
 /// What a rank shall do; follows its identity on its stdin. After it comes a line whenever the next exchange is due.
@@ -18,6 +20,8 @@ pub(super) struct Order {
     pub(super) way: Way,
     /// The rate of its line, as it is declared, in bits per second.
     pub(super) link_rate: Option<NonZeroU64>,
+    /// What its windows are made for, instead of the mesh's default: rate and round trip of its line.
+    pub(super) windows: Option<(NonZeroU64, Duration)>,
     pub(super) meet: Meet,
 }
 
@@ -58,4 +62,6 @@ pub(super) struct Turn {
     pub(super) udp_bytes_sent: u64,
     /// Of these, taken for lost and sent again.
     pub(super) udp_bytes_lost: u64,
+    /// Bytes of messages per second that this rank received, from all others together.
+    pub(super) received: Pace,
 }

@@ -6,9 +6,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use bytes::Bytes;
-use gradwire::transport::quic::{Config, Identity, Peers, QuicMesh, Rendezvous};
+use gradwire::transport::quic::{Config, Identity, Peers, QuicMesh, Rendezvous, Tuning};
 use gradwire::transport::{Communicator, Limits, Operation, Tag, World};
 
+use super::arrivals::Timed;
 use super::order::{Meet, Order, Said, Turn};
 use crate::failure::Failure;
 use crate::node::parent;
@@ -46,8 +47,8 @@ fn exchange(identity: Identity, order: &Order, turns: &Receiver<()>) -> Result<(
     let Order { rank, nodes, bytes, .. } = *order;
     let pending = QuicMesh::bind(config(identity, order)?).map_err(Failure::work)?;
     tell(&Said::Listening { address: pending.local_addr() })?;
-    let mut communicator =
-        Communicator::new(Box::new(pending.join().map_err(Failure::work)?), Limits::default());
+    let (mesh, arrivals) = Timed::new(pending.join().map_err(Failure::work)?);
+    let mut communicator = Communicator::new(Box::new(mesh), Limits::default());
     tell(&Said::Joined)?;
     // Shared by all peers: what is measured is the exchange, not the making of messages.
     let message: Bytes = pattern(rank).take(bytes).collect();
@@ -57,9 +58,10 @@ fn exchange(identity: Identity, order: &Order, turns: &Receiver<()>) -> Result<(
         let outgoing = vec![message.clone(); nodes as usize];
         turns.recv().map_err(Failure::work)?;
         communicator.barrier(operation(0)).map_err(Failure::work)?;
+        arrivals.begin();
         let (before, cpu, started) = (communicator.stats().total(), cpu_seconds(), Instant::now());
         let received = communicator.all_to_all(operation(1), outgoing, &expected).map_err(Failure::work)?;
-        let seconds = started.elapsed().as_secs_f64();
+        let (seconds, pace) = (started.elapsed().as_secs_f64(), arrivals.pace());
         // What is counted from here on was sent by everybody.
         communicator.barrier(operation(2)).map_err(Failure::work)?;
         let cpu_seconds = cpu.zip(cpu_seconds()).map(|(before, after)| after - before);
@@ -70,6 +72,7 @@ fn exchange(identity: Identity, order: &Order, turns: &Receiver<()>) -> Result<(
             cpu_seconds,
             udp_bytes_sent: after.udp_bytes_sent - before.udp_bytes_sent,
             udp_bytes_lost: after.udp_bytes_lost - before.udp_bytes_lost,
+            received: pace,
         }))?;
     }
     communicator.close();
@@ -85,6 +88,9 @@ fn config(identity: Identity, order: &Order) -> Result<Config, Failure> {
     let mut config = Config::new(identity, world, rendezvous);
     config.bind = Some((Ipv4Addr::LOCALHOST, 0).into());
     config.congestion = order.way.congestion(order.link_rate);
+    if let Some((rate, round_trip)) = order.windows {
+        config.tuning = Tuning::for_link(rate, round_trip);
+    }
     Ok(config)
 }
 
