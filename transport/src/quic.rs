@@ -34,6 +34,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gather;
 mod greet;
 mod hello;
 pub mod identity;

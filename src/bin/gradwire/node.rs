@@ -1,6 +1,7 @@
 //! `gradwire node`: one rank of a fleet.
 
 mod course;
+mod line;
 mod metrics;
 pub(crate) mod parent;
 mod place;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use gradwire::sync::Scheme;
 use gradwire::sync::shares::Speed;
-use gradwire::transport::quic::congestion::{Congestion, Link};
+use gradwire::transport::quic::congestion::Link;
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank, Stats};
 
@@ -24,6 +25,7 @@ use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
 use course::Course;
+use line::Line;
 use metrics::Metrics;
 use place::Place;
 use teller::Teller;
@@ -68,10 +70,12 @@ pub(crate) struct Args {
     /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
-    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers; `estimated`
-    /// finds out by itself.
-    #[arg(long, value_name = "estimated|RATE", default_value = "estimated")]
-    link: Link,
+    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers, and the
+    /// longest round trip to a peer, as in 1Gbit,150ms: above 85 ms at 1 Gbit/s, or as much more at another rate, lost packets
+    /// hold a faster line up without it. It costs up to 1.5 MiB of memory for each MiB that is under way in 2.2 round trips.
+    /// `estimated` finds the rate by itself.
+    #[arg(long, value_name = "estimated|RATE[,ROUND_TRIP]", default_value = "estimated")]
+    link: Line,
     /// What this node's line carries in, for --shares declared [default: as --link].
     #[arg(long, value_name = "RATE", requires = "link")]
     downlink: Option<Link>,
@@ -108,12 +112,12 @@ impl Args {
     }
 
     /// What is declared of this node's line, if it is.
-    fn line(&self) -> Option<Speed> {
+    fn speed(&self) -> Option<Speed> {
         let bytes = |link| match link {
             Link::Declared(bits) => Some(bits.get() / 8),
             Link::Estimated => None,
         };
-        let up = bytes(self.link)?;
+        let up = bytes(self.link.rate())?;
         Some(Speed { up, down: self.downlink.and_then(bytes).unwrap_or(up), owner: 0 })
     }
 }
@@ -160,7 +164,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     }
     let world = place.world;
     let mut job = args.training.job(world.size(), place.sites())?;
-    job.line = args.line();
+    job.line = args.speed();
     job.shares.check(world.size(), job.sites.sizes().len(), job.line)?;
     job.sites.check(&[args.codec], world.size())?;
     if !args.report_to_parent {
@@ -253,7 +257,7 @@ impl Listener for Watcher<'_> {
 fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {
     let mut config = Config::new(place.identity.clone(), place.world, place.rendezvous.clone());
     config.bind = args.bind;
-    config.congestion = Congestion::Paced(args.link);
+    args.link.apply(&mut config);
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join_timeout);
     config.agreements = agreements(job, &args.codec, task);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, WriteError};
+use bytes::Bytes;
+use quinn::{Connection, ConnectionError, ReadError, RecvStream, WriteError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -13,9 +13,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::close;
 use super::config::FRAME_COST;
+use super::gather::Gather;
 use super::load::Share;
 use crate::error::{Abort, FrameError, Loss};
-use crate::frame::{Frame, HEADER_BYTES, Header};
+use crate::frame::Frame;
 use crate::world::{Rank, World};
 
 /// What a link tells its mesh.
@@ -133,42 +134,34 @@ impl Receiver {
 }
 
 /// One stream, one frame. An error is the peer's fault; the end of the connection is not an error here.
+///
+/// All of it is read as it comes: it has its place already. Its end is read when the budget has room for the frame; until
+/// then the stream stays open, and takes the place of another.
 async fn read(
     mut stream: RecvStream,
     rank: Rank,
     budget: Arc<Semaphore>,
     news: Sender<News>,
 ) -> Result<(), Loss> {
-    let mut head = [0; HEADER_BYTES];
-    match stream.read_exact(&mut head).await {
-        Ok(()) => {}
-        Err(ReadExactError::FinishedEarly(have)) => {
-            return Err(FrameError::Truncated { have: have as u64, need: HEADER_BYTES as u64 }.into());
-        }
-        Err(ReadExactError::ReadError(error)) => return fault(error),
-    }
-    let (header, _) = Header::decode(&head)?;
-    let length = header.length as usize;
-    let need = HEADER_BYTES + length;
-    let cost = u32::try_from(FRAME_COST + length).unwrap_or(u32::MAX);
-    let Ok(permit) = budget.acquire_many_owned(cost).await else { return Ok(()) };
-    let mut bytes = BytesMut::with_capacity(need);
-    bytes.extend_from_slice(&head);
-    loop {
-        // One byte more than needed, to see what does not belong there.
-        match stream.read_chunk(need - bytes.len() + 1, true).await {
+    let mut gather = Gather::default();
+    while !gather.is_complete() {
+        match stream.read_chunk(usize::MAX, false).await {
+            Ok(Some(chunk)) => gather.put(chunk.offset, &chunk.bytes)?,
             Ok(None) => break,
-            Ok(Some(chunk)) => {
-                let have = bytes.len() + chunk.bytes.len();
-                if have > need {
-                    return Err(FrameError::Oversized { length: have as u64, limit: need as u64 }.into());
-                }
-                bytes.extend_from_slice(&chunk.bytes);
-            }
             Err(error) => return fault(error),
         }
     }
-    let frame = Frame::decode(&bytes.freeze())?;
+    let frame = gather.finish()?;
+    let cost = u32::try_from(FRAME_COST + frame.payload.len()).unwrap_or(u32::MAX);
+    let Ok(permit) = budget.acquire_many_owned(cost).await else { return Ok(()) };
+    match stream.read_chunk(usize::MAX, false).await {
+        Ok(None) => {}
+        Ok(Some(chunk)) => {
+            let length = chunk.offset + chunk.bytes.len() as u64;
+            return Err(FrameError::Oversized { length, limit: frame.wire_bytes() }.into());
+        }
+        Err(error) => return fault(error),
+    }
     let _ = news.send(News::Frame(rank, frame, permit));
     Ok(())
 }

@@ -17,8 +17,12 @@ use crate::failure::Failure;
 
 /// All-to-all between processes over QUIC: GB/s, CPU seconds per GB, and the share of an emulated link that is used.
 ///
-/// GB/s counts what all ranks send to each other, over the time of the slowest; CPU time counts all ranks. Every
-/// exchange follows a barrier, and one that is not measured.
+/// GB/s counts what all ranks send to each other, over the time of the slowest; CPU time counts all ranks. `of link` is
+/// that time's share of the link's rate; `2nd half` and `steady` are those of the second and the middle half of the bytes as
+/// they arrive at the slowest rank: the former is without the start, the latter without the last losses too. `again` is the
+/// share of the bytes that were taken for lost. Every exchange follows a barrier, and one that is not measured.
+///
+/// Windows are those of a node that is told its line's rate and round trip.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Ranks, each a process of its own.
@@ -82,6 +86,11 @@ struct Row {
     cpu_s_per_gb: Option<f64>,
     /// Bits of messages that a rank sends per second, over the rate of its line.
     goodput_over_link: Option<f64>,
+    /// What a rank received, over the rate of its line: the median of the slowest ranks, from the first quarter of its bytes
+    /// to the third, that is without the start and the last losses. Null where these arrived all at once.
+    steady_over_link: Option<f64>,
+    /// The same of the second half of its bytes.
+    second_half_over_link: Option<f64>,
     /// Median share of the UDP bytes that were taken for lost.
     retransmitted_share: f64,
     /// The largest of all ranks: the whole process, from its start to its end.

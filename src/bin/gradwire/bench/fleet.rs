@@ -1,5 +1,6 @@
 //! Ranks that are measured, each a process of its own, over loopback or an emulated link.
 
+mod arrivals;
 pub(super) mod link;
 pub(super) mod order;
 mod rank;
@@ -38,6 +39,8 @@ pub(super) struct Plan<'a> {
     pub(super) link: Option<&'a LinkConfig>,
     /// As it is told of its line, in bits per second.
     pub(super) link_rate: Option<NonZeroU64>,
+    /// What its windows are made for, instead of the mesh's default: rate and round trip of its line.
+    pub(super) windows: Option<(NonZeroU64, Duration)>,
     /// For one turn.
     pub(super) limit: Duration,
 }
@@ -81,9 +84,9 @@ impl Plan<'_> {
                 None => Meet::Address(rendezvous.clone()),
             };
             let identity = authority.issue_pem(rank, self.nodes).map_err(Failure::work)?;
-            let Self { nodes, way, link_rate, .. } = *self;
+            let Self { nodes, way, link_rate, windows, .. } = *self;
             let (work, turns) = (self.work.clone(), self.repeats + 1);
-            ranks.start(&identity, &Order { rank, nodes, work, turns, way, link_rate, meet })?;
+            ranks.start(&identity, &Order { rank, nodes, work, turns, way, link_rate, windows, meet })?;
             // Each listens before the next one is started: rank 0's address is the meeting point.
             let Some(Said::Listening { address }) = ranks.next(rank, until)? else { return Err(late()) };
             if rank == 0 {

@@ -154,6 +154,7 @@ fn plan<'a>(args: &'a Args, codec: &str) -> Plan<'a> {
         way: Way::Paced,
         link,
         link_rate: args.link_rate.told(Way::Paced, link),
+        windows: args.link_rate.windows(Way::Paced, link),
         // At most f32 out and in.
         limit: limit(link, 8.0 * args.params as f64),
     }

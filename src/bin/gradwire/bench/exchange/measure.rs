@@ -22,6 +22,7 @@ pub(super) fn run(args: &Args, way: Way) -> Result<Result<Row, String>, Failure>
         way,
         link,
         link_rate: args.link_rate.told(way, link),
+        windows: args.link_rate.windows(way, link),
         limit: limit(link, args.bytes as f64 * f64::from(args.nodes - 1)),
     };
     let row = plan.run()?.map(|done| row(args, way, done));
@@ -41,8 +42,15 @@ fn row(args: &Args, congestion: Way, done: Done) -> Row {
     });
     let cpu: Option<Vec<f64>> =
         done.turns.iter().map(|turn| turn.iter().map(|rank| rank.cpu_seconds).sum()).collect();
-    let seconds = median(&mut times);
     let rate = args.link.and_then(|link| link.rate);
+    let slowest = |pace: fn(&Turn) -> Option<f64>| {
+        let of_turn = |turn: &Vec<Turn>| {
+            turn.iter().map(pace).try_fold(f64::INFINITY, |least, pace| Some(least.min(pace?)))
+        };
+        let mut all: Vec<f64> = done.turns.iter().map(of_turn).collect::<Option<_>>()?;
+        Some(8.0 * median(&mut all) / rate? as f64)
+    };
+    let seconds = median(&mut times);
     Row {
         congestion,
         link_rate: args.link_rate.told(congestion, args.link.as_ref()),
@@ -57,6 +65,8 @@ fn row(args: &Args, congestion: Way, done: Done) -> Row {
         gb_per_s: bytes / seconds / 1e9,
         cpu_s_per_gb: cpu.map(|mut cpu| median(&mut cpu) / bytes * 1e9),
         goodput_over_link: rate.map(|rate| 8.0 * args.bytes as f64 * peers / seconds / rate as f64),
+        steady_over_link: slowest(|rank| rank.received.steady),
+        second_half_over_link: slowest(|rank| rank.received.second_half),
         retransmitted_share: median(&mut again),
         peak_rss_bytes: done.peak_rss_bytes,
         message_bytes: args.bytes as u64,

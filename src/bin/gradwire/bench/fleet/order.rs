@@ -1,9 +1,11 @@
 //! What `bench` and its ranks say to each other, one JSON object per line.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::Pace;
 use super::way::Way;
 use crate::event::{Bytes, Seconds};
 
@@ -18,6 +20,8 @@ pub(super) struct Order {
     pub(super) way: Way,
     /// The rate of its line, as it is declared, in bits per second.
     pub(super) link_rate: Option<NonZeroU64>,
+    /// What its windows are made for, instead of the mesh's default: rate and round trip of its line.
+    pub(super) windows: Option<(NonZeroU64, Duration)>,
     pub(super) meet: Meet,
 }
 
@@ -82,6 +86,8 @@ pub(in crate::bench) struct Turn {
     pub(in crate::bench) udp_bytes_sent: u64,
     /// Of these, taken for lost and sent again.
     pub(in crate::bench) udp_bytes_lost: u64,
+    /// Of an exchange: bytes of messages per second that this rank received, from all others together.
+    pub(in crate::bench) received: Pace,
     /// Of a step, by stage.
     pub(in crate::bench) stages: Seconds,
     /// Of a step.

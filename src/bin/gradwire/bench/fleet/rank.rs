@@ -4,9 +4,10 @@ use std::io::BufRead;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, channel};
 
-use gradwire::transport::quic::{Config, Identity, Peers, QuicMesh, Rendezvous};
+use gradwire::transport::quic::{Config, Identity, Peers, QuicMesh, Rendezvous, Tuning};
 use gradwire::transport::{Communicator, Limits, World};
 
+use super::arrivals::Timed;
 use super::order::{Meet, Order, Said, Work};
 use super::work;
 use crate::failure::Failure;
@@ -43,10 +44,11 @@ fn turns() -> Result<Receiver<()>, Failure> {
 fn work(identity: Identity, order: &Order, turns: &Receiver<()>) -> Result<(), Failure> {
     let pending = QuicMesh::bind(config(identity, order)?).map_err(Failure::work)?;
     tell(&Said::Listening { address: pending.local_addr() })?;
-    let communicator = Communicator::new(Box::new(pending.join().map_err(Failure::work)?), Limits::default());
+    let (mesh, arrivals) = Timed::new(pending.join().map_err(Failure::work)?);
+    let communicator = Communicator::new(Box::new(mesh), Limits::default());
     tell(&Said::Joined)?;
     let result = match &order.work {
-        Work::Exchange { bytes } => work::exchange(communicator, *bytes, order, turns)?,
+        Work::Exchange { bytes } => work::exchange(communicator, &arrivals, *bytes, order, turns)?,
         Work::Step { params, codec } => work::step(communicator, *params, codec, order, turns)?,
     };
     tell(&Said::Left { peak_rss_bytes: peak_rss_bytes(), result })
@@ -61,6 +63,9 @@ fn config(identity: Identity, order: &Order) -> Result<Config, Failure> {
     let mut config = Config::new(identity, world, rendezvous);
     config.bind = Some((Ipv4Addr::LOCALHOST, 0).into());
     config.congestion = order.way.congestion(order.link_rate);
+    if let Some((rate, round_trip)) = order.windows {
+        config.tuning = Tuning::for_link(rate, round_trip);
+    }
     Ok(config)
 }
 

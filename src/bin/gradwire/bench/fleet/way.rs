@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use gradwire::transport::quic::Congestion;
@@ -54,6 +55,23 @@ impl LinkRate {
             (Way::Paced, Self::Declared) => link?.rate.and_then(NonZeroU64::new),
             (Way::Paced, Self::Rate(rate)) => Some(rate),
         }
+    }
+}
+
+impl LinkRate {
+    /// What the windows of `way` are made for over an emulated `link`; `None` for the mesh's default. Cubic's have the size
+    /// that a declared rate's would have.
+    pub(in crate::bench) fn windows(
+        self,
+        way: Way,
+        link: Option<&LinkConfig>,
+    ) -> Option<(NonZeroU64, Duration)> {
+        let link = link?;
+        let rate = match way {
+            Way::Paced => self.told(way, Some(link)),
+            Way::Cubic => link.rate.and_then(NonZeroU64::new),
+        };
+        Some((rate?, link.round_trip()))
     }
 }
 

@@ -8,6 +8,7 @@ use gradwire::optim;
 use gradwire::sync::{Config, Scheme, StepReport, Synchronizer};
 use gradwire::transport::{Communicator, Operation, Tag};
 
+use super::arrivals::{Arrivals, Pace};
 use super::order::{Order, Said, Turn};
 use super::rank::{cpu_seconds, tell};
 use crate::event;
@@ -16,6 +17,7 @@ use crate::failure::Failure;
 /// All-to-alls, each between two barriers.
 pub(super) fn exchange(
     mut communicator: Communicator,
+    arrivals: &Arrivals,
     bytes: usize,
     order: &Order,
     turns: &Receiver<()>,
@@ -29,9 +31,10 @@ pub(super) fn exchange(
         let outgoing = vec![message.clone(); nodes as usize];
         turns.recv().map_err(Failure::work)?;
         communicator.barrier(operation(0)).map_err(Failure::work)?;
+        arrivals.begin();
         let (before, cpu, started) = (communicator.stats().total(), cpu_seconds(), Instant::now());
         let received = communicator.all_to_all(operation(1), outgoing, &expected).map_err(Failure::work)?;
-        let seconds = started.elapsed().as_secs_f64();
+        let (seconds, received_at) = (started.elapsed().as_secs_f64(), arrivals.pace());
         // What is counted from here on was sent by everybody.
         communicator.barrier(operation(2)).map_err(Failure::work)?;
         let cpu_seconds = cpu.zip(cpu_seconds()).map(|(before, after)| after - before);
@@ -42,6 +45,7 @@ pub(super) fn exchange(
             cpu_seconds,
             udp_bytes_sent: after.udp_bytes_sent - before.udp_bytes_sent,
             udp_bytes_lost: after.udp_bytes_lost - before.udp_bytes_lost,
+            received: received_at,
             stages: event::Seconds::default(),
             bytes: event::Bytes::default(),
         }))?;
@@ -76,6 +80,7 @@ pub(super) fn step(
             cpu_seconds,
             udp_bytes_sent: after.udp_bytes_sent - before.udp_bytes_sent,
             udp_bytes_lost: after.udp_bytes_lost - before.udp_bytes_lost,
+            received: Pace::default(),
             stages: event::Seconds {
                 compute: 0.0,
                 encode: stages.encode,
