@@ -107,9 +107,11 @@ impl Stopwatch {
 
     /// Adds the time since the last lap to the exchange, but for these seconds of other stages within it.
     pub(super) fn lap_with(&mut self, seconds: &mut Seconds, encode: f64, average: f64) {
+        let mut all = 0.0;
+        self.lap(&mut all);
         seconds.encode += encode;
         seconds.average += average;
-        seconds.exchange -= encode + average;
-        self.lap(&mut seconds.exchange);
+        // Never below 0, for all that is rounded.
+        seconds.exchange += (all - encode - average).max(0.0);
     }
 }

@@ -85,7 +85,7 @@ pub(crate) struct Seconds {
     /// Forward and backward pass.
     pub(crate) compute: f64,
     pub(crate) encode: f64,
-    /// All-to-all of the packets, waiting for slower ranks included.
+    /// All-to-all of the packets, waiting for slower ranks included, less what the rank encodes and averages meanwhile.
     pub(crate) exchange: f64,
     pub(crate) average: f64,
     pub(crate) optimizer: f64,
