@@ -29,7 +29,8 @@ pub fn run(input: &[u8]) {
         // With agreements whose lengths fit, but for what is spoiled.
         2 => {
             let mut body = [size.to_le_bytes(), world.epoch().to_le_bytes(), 1_u32.to_le_bytes()].concat();
-            let count = u16::from(recipe.u8() % 18);
+            body.extend_from_slice(&recipe.array::<8>());
+            let count = u16::from(recipe.u8() % 34);
             body.extend_from_slice(&count.to_le_bytes());
             for _ in 0..2 * count {
                 let length = usize::from(recipe.u8());

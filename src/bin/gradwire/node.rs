@@ -90,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
     /// Serve Prometheus metrics over plain HTTP at this address, for whoever can reach it: progress, seconds by stage,
-    /// bytes, and per peer bytes, losses and round-trip time [default: none].
+    /// bytes, and per peer bytes, losses, queue, deadline and round-trip time [default: none].
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Print one JSON object on stdout and nothing else there: rank, world_size, and the fields of an entry of `runs`

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Cut;
 use super::limits::kept_bytes;
@@ -50,6 +50,8 @@ struct Message {
     wait: Wait,
     /// When the last piece found room, or the collective began.
     progress: Instant,
+    /// The longest time between two of those.
+    waited: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,6 +89,7 @@ impl Outgoing {
             begun: false,
             wait: Wait::No,
             progress: now,
+            waited: Duration::ZERO,
         };
         let unsent = ready.len();
         let messages: Vec<Message> = world.ranks().zip(lengths).map(message).collect();
@@ -144,7 +147,9 @@ impl Outgoing {
     pub(super) fn room(&mut self, now: Instant, peer: Rank) {
         if self.end_of(Wait::Room, peer) {
             self.crowded -= 1;
-            self.messages[peer.index()].progress = now;
+            let message = &mut self.messages[peer.index()];
+            message.waited = message.waited.max(now.saturating_duration_since(message.progress));
+            message.progress = now;
         }
     }
 
@@ -185,6 +190,11 @@ impl Outgoing {
         let message = self.messages.get(peer.index()).filter(|message| message.wait == Wait::Room)?;
         let missing = message.total - self.cut.range(message.total, message.next).start;
         Some((message.progress, missing, message.total))
+    }
+
+    /// The longest time in which the message for `peer` found no room.
+    pub(super) fn waited(&self, peer: Rank) -> Duration {
+        self.messages.get(peer.index()).map_or(Duration::ZERO, |message| message.waited)
     }
 
     /// Whether any message waits for room.

@@ -10,6 +10,7 @@ use super::congestion::Congestion;
 use super::error::JoinError;
 use super::hello::Agreement;
 use super::identity::{Identity, IdentityError};
+use super::members::Members;
 use super::peers::Peers;
 use crate::address;
 use crate::frame::{HEADER_BYTES, MAX_PAYLOAD};
@@ -61,17 +62,19 @@ impl fmt::Debug for Waiting {
 /// How a node joins, and what it allows its peers.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who this node is; its rank must be the world's.
+    /// Who this node is.
     pub identity: Identity,
     /// The membership to join.
     pub world: World,
+    /// Whose certificate each of its ranks has, as many as there are ranks. Default: every rank its own.
+    pub members: Option<Members>,
     /// Where to listen; port 0 lets the system choose. An IPv6 wildcard address takes IPv4 as well. Default: the
     /// wildcard address of the family of this node's own address in the peers file, else of the rendezvous (both,
     /// if it is a name with both), at the port that stands there on rank 0 and with a peers file, else at any.
     pub bind: Option<SocketAddr>,
     /// Where the others are.
     pub rendezvous: Rendezvous,
-    /// What all ranks must have the same; at most 16. Default: nothing.
+    /// What all ranks must have the same; at most 32. Default: nothing.
     pub agreements: Vec<Agreement>,
     /// A peer from which nothing came for this long, not even a keep-alive (sent every fifth of it), is lost.
     /// 0.1 s to 1 h. Default: 10 s.
@@ -176,6 +179,7 @@ impl Config {
         Self {
             identity,
             world,
+            members: None,
             bind: None,
             rendezvous,
             agreements: Vec::new(),
@@ -187,10 +191,21 @@ impl Config {
         }
     }
 
+    pub(super) fn members(&self) -> Members {
+        self.members.clone().unwrap_or_else(|| Members::all(self.world.size()))
+    }
+
     pub(super) fn validate(&self) -> Result<(), JoinError> {
         let (identity, node) = (self.identity.rank(), self.world.rank());
-        if identity != node {
-            return Err(IdentityError::OtherRank { identity, node }.into());
+        let (members, size) = (self.members(), self.world.size());
+        if members.count() != size as usize {
+            let (value, range) =
+                (format!("{} for {size}", members.count()), "as many as the world has ranks");
+            return Err(JoinError::Option { option: "members", value, range });
+        }
+        let needed = members.certificate(node).unwrap_or(node);
+        if identity != needed {
+            return Err(IdentityError::OtherRank { identity, node: needed }.into());
         }
         match &self.rendezvous {
             Rendezvous::Peers(peers) => peers.check(&self.world)?,

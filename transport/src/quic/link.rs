@@ -127,7 +127,8 @@ impl Receiver {
     fn end(&self, fault: &mut Option<Loss>, loss: Loss) {
         if fault.is_none() {
             let reason = loss.to_string();
-            close::abort(&self.connection, &Abort { culprit: Some(self.rank), reason });
+            let abort = Abort { culprit: Some(self.rank), reason };
+            close::abort(&self.connection, &abort, self.world.epoch());
             *fault = Some(loss);
         }
     }

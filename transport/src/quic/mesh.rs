@@ -73,7 +73,7 @@ impl QuicMesh {
     }
 
     fn finish(&mut self) {
-        let own = self.world.rank();
+        let (own, epoch) = (self.world.rank(), self.world.epoch());
         let (silence, mut closing) = (self.silence, Vec::new());
         for link in self.links.iter_mut().flatten() {
             link.queue = None;
@@ -88,7 +88,7 @@ impl QuicMesh {
                     connection.close(close::CLOSED, b"");
                 } else {
                     let reason = "left before everything was delivered".into();
-                    close::abort(&connection, &Abort { culprit: Some(own), reason });
+                    close::abort(&connection, &Abort { culprit: Some(own), reason }, epoch);
                 }
             }
         });
@@ -152,7 +152,7 @@ impl Mesh for QuicMesh {
             None => self.finish(),
             Some(abort) => {
                 for link in self.links.iter_mut().flatten() {
-                    close::abort(&link.connection, abort);
+                    close::abort(&link.connection, abort, self.world.epoch());
                     link.queue = None;
                 }
             }
@@ -163,7 +163,10 @@ impl Mesh for QuicMesh {
         let peer = |link: &Option<Link>| {
             link.as_ref().map_or_else(PeerStats::default, |link| {
                 let udp = link.connection.stats();
+                let (queue_frames, queue_bytes) = link.load.queue();
                 PeerStats {
+                    queue_frames,
+                    queue_bytes,
                     udp_bytes_sent: udp.udp_tx.bytes,
                     udp_bytes_received: udp.udp_rx.bytes,
                     udp_bytes_lost: udp.path.lost_bytes,
