@@ -390,16 +390,17 @@ impl Synchronizer {
     }
 }
 
-/// The headers of one packet per rank, each of which must be of this form.
+/// The headers of one packet per rank, each of which must be of this form, with finite floats unless one of them says
+/// otherwise.
 fn headers(step: Step, received: &[Bytes], form: packet::Form) -> Result<Vec<packet::Header>, SyncError> {
-    let parsed = (0..).map(Rank).zip(received).map(|(rank, bytes)| {
-        packet::Header::decode(bytes, form).map_err(|source| SyncError::Packet {
-            rank,
-            step: step.get(),
-            source,
-        })
-    });
-    parsed.collect()
+    let refuse = |(rank, source)| SyncError::Packet { rank, step: step.get(), source };
+    let parsed = (0..)
+        .map(Rank)
+        .zip(received)
+        .map(|(rank, bytes)| packet::Header::decode(bytes, form).map_err(|source| refuse((rank, source))));
+    let headers: Vec<packet::Header> = parsed.collect::<Result<_, _>>()?;
+    packet::check_finite(&headers, (0..).map(Rank).zip(received)).map_err(refuse)?;
+    Ok(headers)
 }
 
 /// Bytes that leave this rank.

@@ -18,9 +18,11 @@
 //! first words are on their way long before.
 
 use bytes::Bytes;
+use gradwire_transport::Rank;
 
 use super::scheme::{SchemeId, UnknownScheme};
-use crate::codec::{Codec, StateError, Stats};
+use crate::codec::convert::widen_f16;
+use crate::codec::{Codec, CodecId, StateError, Stats};
 use crate::optim;
 
 /// Bytes before the words.
@@ -106,7 +108,8 @@ pub enum PacketError {
         /// What was there.
         found: f64,
     },
-    /// An f32 that no rank with a finite gradient sends (see [`super::powersgd`]).
+    /// A float that no rank with a finite gradient sends: in a packet of a codec that sends floats as they are, although no
+    /// header of the step counts an element that is not finite, or in one of [`super::powersgd`].
     #[error("word {index} is {found:e}, must be a number of at most {limit:e} in magnitude")]
     Magnitude {
         /// Which word behind the head.
@@ -246,6 +249,63 @@ impl Header {
             return Err(PacketError::Length { have: packet.len(), need });
         };
         Ok(ours.header(ours.decode_head(head)?, decode_tail(tail)))
+    }
+}
+
+/// Whether every float in `packets` is finite, unless one of their headers counts an element that is not: then no mean is
+/// made of them. An error comes with the rank that its packet came from.
+///
+/// Only codecs that send floats as they are can be lied with so. Their mean would be NaN, and the owner of the shard would
+/// be taken for the one who made it so.
+pub(super) fn check_finite<'a>(
+    headers: &[Header],
+    packets: impl IntoIterator<Item = (Rank, &'a Bytes)>,
+) -> Result<(), (Rank, PacketError)> {
+    if headers.iter().any(|header| header.nonfinite > 0) {
+        return Ok(());
+    }
+    for (header, (rank, packet)) in headers.iter().zip(packets) {
+        if let Some((index, found)) = nonfinite(header.form.codec, header.form.elements, body(packet)) {
+            return Err((rank, PacketError::Magnitude { index, found, limit: f32::MAX }));
+        }
+    }
+    Ok(())
+}
+
+/// The first float that is not finite, and its word, in the words of `elements` as they travel. None in those of a codec that
+/// sends no floats.
+pub(super) fn nonfinite(codec: SchemeId, elements: u64, body: &[u8]) -> Option<(usize, f32)> {
+    /// Looked at without a branch per element, which would keep them from being looked at together.
+    const CHUNK: usize = 4096;
+    fn first<const BYTES: usize>(
+        floats: &[[u8; BYTES]],
+        bad: impl Fn(&[u8; BYTES]) -> bool,
+    ) -> Option<usize> {
+        let chunks = floats.chunks(CHUNK);
+        let at = chunks.map(|chunk| chunk.iter().fold(false, |any, float| any | bad(float)));
+        let start = CHUNK * at.enumerate().find(|(_, any)| *any)?.0;
+        Some(start + floats[start..].iter().position(bad)?)
+    }
+    // What fills the last word up is not looked at.
+    let halves = |exponent: u16| {
+        let halves = body.as_chunks::<2>().0;
+        let elements = usize::try_from(elements).map_or(halves.len(), |elements| elements.min(halves.len()));
+        let at = first(&halves[..elements], |half| u16::from_le_bytes(*half) & exponent == exponent)?;
+        Some((at, u16::from_le_bytes(halves[at])))
+    };
+    match codec {
+        SchemeId::Codec(CodecId::F32) => {
+            let floats = body.as_chunks::<4>().0;
+            let at = first(floats, |float| !f32::from_le_bytes(*float).is_finite())?;
+            Some((at, f32::from_le_bytes(floats[at])))
+        }
+        SchemeId::Codec(CodecId::F16) => {
+            halves(0x7C00).map(|(at, half)| (at / 2, f32::from_bits(widen_f16(half))))
+        }
+        SchemeId::Codec(CodecId::Bf16) => {
+            halves(0x7F80).map(|(at, half)| (at / 2, f32::from_bits(u32::from(half) << 16)))
+        }
+        _ => None,
     }
 }
 

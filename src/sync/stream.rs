@@ -20,7 +20,9 @@ use gradwire_transport::{Pieces, Rank};
 
 use super::SyncError;
 use super::engine::Engine;
-use super::packet::{Form, HEAD_BYTES, Header, decode_tail, read_words, tail, write_words};
+use super::packet::{
+    Form, HEAD_BYTES, Header, PacketError, decode_tail, nonfinite, read_words, tail, write_words,
+};
 use super::segments::Segments;
 use crate::codec::{AverageError, Codec, Gradient, Stats, Step};
 use crate::shard::ShardLayout;
@@ -58,6 +60,8 @@ pub(super) struct Stream<'a> {
     samples: Vec<Option<u32>>,
     /// Counts by rank, as their tails come.
     counts: Vec<Option<Stats>>,
+    /// Of the lowest rank that sent one: a float that is not finite, and its word in the packet.
+    nonfinite: Option<(Rank, usize, f32)>,
     /// Segments of the own shard from the one that is averaged next.
     waiting: VecDeque<Segment>,
     averaged: usize,
@@ -105,6 +109,7 @@ impl<'a> Stream<'a> {
             stats: encoded,
             samples,
             counts: vec![None; ranks],
+            nonfinite: None,
             waiting: VecDeque::new(),
             averaged: 0,
             ahead: vec![0; ranks],
@@ -124,9 +129,17 @@ impl<'a> Stream<'a> {
         let form = self.form(self.task.own);
         let said = self.samples.iter().zip(&self.counts);
         // Each is there: the exchange is over.
-        Ok(said
-            .map(|(samples, counts)| form.header(samples.unwrap_or(0), counts.unwrap_or_default()))
-            .collect())
+        let headers =
+            said.map(|(samples, counts)| form.header(samples.unwrap_or(0), counts.unwrap_or_default()));
+        let headers: Vec<Header> = headers.collect();
+        // Where some rank counts an element that is not finite, no step is taken, and whose floats these are does not matter.
+        if let Some((rank, index, found)) = self.nonfinite
+            && headers.iter().all(|header| header.nonfinite == 0)
+        {
+            let source = PacketError::Magnitude { index, found, limit: f32::MAX };
+            return Err(SyncError::Packet { rank, step: self.task.step.get(), source });
+        }
+        Ok(headers)
     }
 
     /// Of the packet for the owner of a shard.
@@ -275,9 +288,16 @@ impl Pieces for Stream<'_> {
             self.samples[from.index()] = Some(form.decode_head(head).map_err(at_fault)?);
             body = rest;
         }
+        let index = self.task.segments.index(offset);
+        let segment = self.task.segments.range(self.task.layout.range(self.task.own).len(), index);
+        if self.nonfinite.is_none_or(|(rank, ..)| from <= rank)
+            && let Some((word, found)) = nonfinite(form.codec, segment.len() as u64, body)
+        {
+            self.nonfinite = Some((from, self.task.codec.packet_words(segment.start) + word, found));
+        }
         let mut words = self.spare.pop().unwrap_or_default();
         read_words(body, &mut words);
-        self.keep(from.index(), self.task.segments.index(offset), words);
+        self.keep(from.index(), index, words);
         self.average()
     }
 
@@ -306,7 +326,7 @@ mod tests {
         let new = || ShardLayout::new(3 * SEGMENTS * unit, 3, unit);
         let layout = new();
         let gradient = gradient(layout.elements());
-        let mut engine = Engine::new(&Backend::Cpu, &codec, new(), 0).unwrap();
+        let mut engine = Engine::new(&Backend::Cpu, &codec, &new(), 0).unwrap();
         let segments = Segments::new(&codec, 0);
         let task = Task {
             codec: &codec,

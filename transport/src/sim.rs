@@ -10,7 +10,8 @@
 //! Each node has one line in and one line out, as a host behind one network interface has: packets for different peers
 //! share it.
 //!
-//! With the feature `emulate`, on Unix, a `Relay` carries the datagrams of real UDP sockets over such a network.
+//! With the feature `emulate`, on Unix, a `Relay` carries the datagrams of real UDP sockets over such a network, and on Linux,
+//! with the rights of an administrator, a `Tunnel` all that network namespaces send to each other.
 
 #[cfg(all(feature = "emulate", unix))]
 mod carrier;
@@ -24,6 +25,8 @@ mod random;
 #[cfg(all(feature = "emulate", unix))]
 mod relay;
 mod shaper;
+#[cfg(all(feature = "emulate", target_os = "linux"))]
+mod tunnel;
 mod wire;
 
 #[cfg(all(feature = "emulate", unix))]
@@ -38,3 +41,5 @@ pub use network::{Arrival, Network, Traffic};
 pub use random::Random;
 #[cfg(all(feature = "emulate", unix))]
 pub use relay::Relay;
+#[cfg(all(feature = "emulate", target_os = "linux"))]
+pub use tunnel::Tunnel;

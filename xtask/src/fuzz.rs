@@ -14,6 +14,13 @@ const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
      -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
      -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
+/// Formatting and clippy: `fuzz/` is a workspace of its own, so those of the root don't see it.
+pub(crate) fn lint() -> Result<(), String> {
+    run(cargo().args(["fmt", "--check"]).current_dir(FOLDER))?;
+    let clippy = ["clippy", "--locked", "--all-targets", "--", "-D", "warnings"];
+    run(cargo().args(clippy).current_dir(FOLDER))
+}
+
 /// Every target over its corpus and seeded mutations of it.
 pub(crate) fn smoke() -> Result<(), String> {
     run(cargo().args(["test", "--locked", "--test", "smoke", "--lib"]).current_dir(FOLDER))

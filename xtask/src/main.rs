@@ -54,6 +54,7 @@ fn ci() -> Result<(), String> {
         let clippy = ["clippy", "--workspace", "--all-targets"];
         run(cargo().args(clippy).args(features).args(["--", "-D", "warnings"]))?;
     }
+    fuzz::lint()?;
     // What the features promise to leave out must not be needed: kernels without tokio, transport without quinn.
     run(cargo().args(["check", "--no-default-features"]))?;
     run(cargo().args(["check", "--no-default-features", "--features", "gpu"]))?;

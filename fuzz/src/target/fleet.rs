@@ -16,8 +16,8 @@ use super::packet;
 use crate::Recipe;
 
 /// Of each of two matrices, whose factors too are cut into two slices of one length.
-const ROWS: usize = 16;
-const COLUMNS: usize = 16;
+const ROWS: usize = 8;
+const COLUMNS: usize = 8;
 
 /// Parameters of a run: two shards of one length, so that a peer's answer is as long as what it got.
 pub(super) fn elements(config: &Config) -> usize {

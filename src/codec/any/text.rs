@@ -112,10 +112,17 @@ impl FromStr for Codec {
 /// The whole numbers that a parameter takes, found by trying: a list of ranges would say them twice.
 pub(crate) fn accepted(takes: impl Fn(i64) -> bool) -> String {
     // All numbers of up to 16 bits. Of a wider parameter, which has no range of its own, the type's last.
-    let mut some: Vec<i64> = (i8::MIN.into()..=u16::MAX.into()).filter(|value| takes(*value)).collect();
-    some.extend(Some(u32::MAX.into()).filter(|value| takes(*value)));
-    let (Some(least), Some(most)) = (some.first(), some.last()) else { return "no number".to_owned() };
-    if some.len() <= 8 {
+    let tried = (i8::MIN.into()..=u16::MAX.into()).chain([u32::MAX.into()]);
+    // Of the text of a stranger, so not all of them are kept.
+    let (mut some, mut most) = (Vec::new(), None);
+    for value in tried.filter(|value| takes(*value)) {
+        if some.len() <= LISTED {
+            some.push(value);
+        }
+        most = Some(value);
+    }
+    let (Some(least), Some(most)) = (some.first(), most) else { return "no number".to_owned() };
+    if some.len() <= LISTED {
         return some.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
     }
     match some[1] - some[0] {
@@ -123,6 +130,9 @@ pub(crate) fn accepted(takes: impl Fn(i64) -> bool) -> String {
         step => format!("{least} to {most} in steps of {step}"),
     }
 }
+
+/// As many numbers are said one by one.
+const LISTED: usize = 8;
 
 fn names() -> String {
     CodecId::ALL.map(CodecId::name).join(", ")

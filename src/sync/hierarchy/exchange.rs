@@ -13,7 +13,7 @@ use crate::gpu::GpuError;
 use crate::shard::ShardLayout;
 use crate::sync::engine::{Engine, Sizes};
 use crate::sync::exchange::Turn;
-use crate::sync::packet::{Form, HEAD_BYTES, Header, TAIL_BYTES, body};
+use crate::sync::packet::{Form, HEAD_BYTES, Header, TAIL_BYTES, body, check_finite};
 use crate::sync::scale::Moment;
 use crate::sync::scaling::Scaling;
 use crate::sync::{Checkpoint, Config, GRADIENT, RestoreError, SyncError, bytes_to_peers};
@@ -115,9 +115,9 @@ impl Hierarchy {
         let operation = Operation { step: turn.step.get(), tag: GRADIENT };
         let received = turn.communicator.all_to_all(operation, outgoing, &expected)?;
         turn.watch.lap(&mut turn.report.seconds.exchange);
-        let headers = received.iter().zip(forms).enumerate();
-        let headers = headers.map(|(rank, (packet, form))| header(turn.step, rank, packet, form));
-        let headers = headers.collect::<Result<_, _>>()?;
+        let packets = received.iter().enumerate();
+        let headers =
+            headers(turn.step, packets.zip(forms).map(|((rank, packet), form)| (rank, packet, form)))?;
         self.received = self.sites.all().iter().map(|members| join(members, &received)).collect();
         Ok(headers)
     }
@@ -209,11 +209,22 @@ fn join(members: &[usize], received: &[Bytes]) -> Bytes {
     joined.into()
 }
 
-/// The header of what `rank` sent, which must be of this form.
-pub(super) fn header(step: Step, rank: usize, packet: &Bytes, form: Form) -> Result<Header, SyncError> {
+/// The headers of what ranks sent, each of which must be of its form, with finite floats unless one of them says otherwise.
+pub(super) fn headers<'a>(
+    step: Step,
+    packets: impl Iterator<Item = (usize, &'a Bytes, Form)>,
+) -> Result<Vec<Header>, SyncError> {
+    let refuse = |(rank, source)| SyncError::Packet { rank, step: step.get(), source };
     // A world has at most 4,096 ranks.
-    let rank = Rank(u32::try_from(rank).unwrap_or(u32::MAX));
-    Header::decode(packet, form).map_err(|source| SyncError::Packet { rank, step: step.get(), source })
+    let packets =
+        packets.map(|(rank, packet, form)| (Rank(u32::try_from(rank).unwrap_or(u32::MAX)), packet, form));
+    let packets: Vec<_> = packets.collect();
+    let headers = packets
+        .iter()
+        .map(|(rank, packet, form)| Header::decode(packet, *form).map_err(|source| refuse((*rank, source))));
+    let headers: Vec<Header> = headers.collect::<Result<_, _>>()?;
+    check_finite(&headers, packets.iter().map(|(rank, packet, _)| (*rank, *packet))).map_err(refuse)?;
+    Ok(headers)
 }
 
 /// Bytes that leave the site of this rank.

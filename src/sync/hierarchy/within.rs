@@ -4,12 +4,12 @@ use bytes::Bytes;
 use gradwire_transport::Operation;
 
 use super::Sites;
-use super::exchange::{header, name_rank};
+use super::exchange::{headers, name_rank};
 use crate::codec::{AverageError, Codec, Gradient, Stats};
 use crate::shard::ShardLayout;
 use crate::sync::engine::Engine;
 use crate::sync::exchange::Turn;
-use crate::sync::packet::{Form, Header};
+use crate::sync::packet::Form;
 use crate::sync::{Config, SITE, SyncError, bytes_to_peers};
 
 /// One rank's side.
@@ -83,9 +83,8 @@ impl Within {
 
         let packets: Vec<Bytes> =
             self.members.iter().map(|rank| std::mem::take(&mut received[*rank])).collect();
-        let headers = self.members.iter().zip(&packets);
-        let headers = headers.map(|(rank, packet)| header(turn.step, *rank, packet, slice));
-        let headers: Vec<Header> = headers.collect::<Result<_, _>>()?;
+        let members = self.members.iter().zip(&packets);
+        let headers = headers(turn.step, members.map(|(rank, packet)| (*rank, packet, slice)))?;
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
         if AverageError::check_weights(&weights).is_ok() {
             let result = engine.average(&self.codec, &packets, &weights, &mut self.mean);

@@ -33,7 +33,8 @@ struct Node {
     inbox: VecDeque<(Rank, Item)>,
     /// Killed: runs no more code.
     dead: bool,
-    stopped: Option<Instant>,
+    /// Since when, and by how many stops that are not over.
+    stopped: Option<(Instant, u32)>,
     /// Has told its peers that it leaves, or can't any more.
     left: bool,
     /// Sent by this rank and not yet arrived.
@@ -45,7 +46,8 @@ struct Node {
 /// One way between two ranks, as the receiver sees it.
 #[derive(Clone, Copy, Default)]
 struct Way {
-    cut: bool,
+    /// By how many partitions that are not over.
+    cuts: u32,
     /// Since when no keep-alive can pass.
     quiet: Option<Instant>,
     /// The receiver knows that the sender is gone: nothing passes any more.
@@ -302,7 +304,7 @@ impl State {
                 let mute = node.dead || node.stopped.is_some();
                 let now = self.now;
                 let way = self.way(from, to);
-                if !mute && !way.cut {
+                if !mute && way.cuts == 0 {
                     way.quiet = None;
                 } else if way.quiet.is_none() {
                     way.quiet = Some(now);
@@ -340,8 +342,9 @@ impl State {
             }
             Fault::Stop { rank: Rank(rank), length } => {
                 let node = &mut self.nodes[rank as usize];
-                if node.phase != Phase::Gone && node.stopped.is_none() {
-                    node.stopped = Some(self.now);
+                if node.phase != Phase::Gone {
+                    node.stopped =
+                        Some(node.stopped.map_or((self.now, 1), |(since, stops)| (since, stops + 1)));
                     self.listen(rank);
                     self.timer(self.now + length, Timer::Resume(rank));
                 }
@@ -360,7 +363,12 @@ impl State {
     }
 
     fn resume(&mut self, rank: u32) {
-        let Some(since) = self.nodes[rank as usize].stopped.take() else { return };
+        let stopped = &mut self.nodes[rank as usize].stopped;
+        let Some((since, stops)) = *stopped else { return };
+        *stopped = (stops > 1).then_some((since, stops - 1));
+        if stopped.is_some() {
+            return;
+        }
         let paused = self.now.saturating_duration_since(since);
         for peer in self.peers(rank) {
             let quiet = self.way(peer, rank).quiet;
@@ -379,8 +387,10 @@ impl State {
         for rank in ranks.iter().copied() {
             for peer in self.peers(rank).filter(|peer| !ranks.contains(peer)) {
                 for (from, to) in [(rank, peer), (peer, rank)] {
+                    let way = self.way(from, to);
+                    way.cuts = if cut { way.cuts + 1 } else { way.cuts.saturating_sub(1) };
+                    let cut = way.cuts > 0;
                     self.network.cut(from, to, cut);
-                    self.way(from, to).cut = cut;
                 }
             }
             self.listen(rank);

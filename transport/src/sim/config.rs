@@ -130,7 +130,7 @@ fn parse(text: &str) -> Result<LinkConfig, String> {
         match name {
             "queue" => queue = Some(whole(number(value, &SIZES)?)),
             "jitter" => wire.jitter = time(value)?,
-            "burst" => wire.burst = Some(number(value, &[("", 1.0)])?),
+            "burst" => wire.burst = Some(number(value, &[("", 0)])?),
             "reorder" => wire.reorder = number(value, &SHARES)?,
             "duplicate" => wire.duplicate = number(value, &SHARES)?,
             _ => return Err(format!("{name:?} is none of queue, jitter, burst, reorder, duplicate")),
@@ -140,23 +140,24 @@ fn parse(text: &str) -> Result<LinkConfig, String> {
     Ok(LinkConfig { queue: queue.unwrap_or(link.queue), ..link })
 }
 
-type Units = [(&'static str, f64)];
+/// Names, and the power of ten that each stands for.
+type Units = [(&'static str, i8)];
 
-const RATES: [(&str, f64); 4] = [("bit", 1.0), ("kbit", 1e3), ("Mbit", 1e6), ("Gbit", 1e9)];
-const SIZES: [(&str, f64); 4] = [("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9)];
-const TIMES: [(&str, f64); 3] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-const SHARES: [(&str, f64); 1] = [("%", 0.01)];
+const RATES: [(&str, i8); 4] = [("bit", 0), ("kbit", 3), ("Mbit", 6), ("Gbit", 9)];
+const SIZES: [(&str, i8); 4] = [("B", 0), ("kB", 3), ("MB", 6), ("GB", 9)];
+const TIMES: [(&str, i8); 3] = [("us", -6), ("ms", -3), ("s", 0)];
+const SHARES: [(&str, i8); 1] = [("%", PERCENT)];
+const PERCENT: i8 = -2;
 
-/// A number that is finite and not negative, times its unit.
+/// A number that is not negative, in its unit: the f64 nearest to what stands there, so that what is written in other
+/// digits or another unit is read as the same.
 fn number(text: &str, units: &Units) -> Result<f64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let known: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
-    let factor = units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor);
-    let factor =
-        factor.ok_or_else(|| format!("unit {unit:?} of {text:?} is none of {}", known.join(", ")))?;
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
-    Ok(number * factor)
+    let power = units.iter().find(|(name, _)| *name == unit).map(|(_, power)| *power);
+    let power = power.ok_or_else(|| format!("unit {unit:?} of {text:?} is none of {}", known.join(", ")))?;
+    format!("{number}e{power}").parse().map_err(|_| format!("{text:?} does not begin with a number"))
 }
 
 /// Bits per second, 1 kbit/s to 1 Tbit/s, as in `1Gbit`.
@@ -243,16 +244,23 @@ impl fmt::Display for Time {
     }
 }
 
-/// A share in percent, in the fewest digits that are read as the same share: multiplying by 100 makes some up.
+/// A share in percent, in the fewest digits that are read as the same share: those of the share, with the point moved.
 struct Percent(f64);
 
 impl fmt::Display for Percent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = self.0 * 100.0;
-        // As many as the smallest f64 has.
-        let same = |text: &String| text.parse::<f64>().is_ok_and(|read| read * SHARES[0].1 == self.0);
-        let shortest = (0..=324).map(|digits| format!("{percent:.digits$}")).find(same);
-        f.write_str(&shortest.unwrap_or_else(|| percent.to_string()))
+        let text = format!("{:e}", self.0);
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or(0);
+        let digits = mantissa.replace('.', "");
+        // Digits before the point.
+        let before = if self.0 == 0.0 { 1 } else { 1 + exponent - i32::from(PERCENT) };
+        let (before, zeros) = (usize::try_from(before).unwrap_or(0), usize::try_from(-before).unwrap_or(0));
+        match digits.split_at_checked(before) {
+            Some(("", after)) => write!(f, "0.{:0<zeros$}{after}", ""),
+            Some((before, after)) if !after.is_empty() => write!(f, "{before}.{after}"),
+            _ => write!(f, "{digits:0<before$}"),
+        }
     }
 }
 
@@ -289,6 +297,8 @@ mod tests {
             "1Gbit,0.123us,0%",
             "1Gbit,1000.5us,0.00000001%,jitter=0.001us",
             "1Gbit,1ms,0.1234567890123%,reorder=0.00000001%,duplicate=33.333333333333336%",
+            "200Mbit,59s,0%,reorder=1.55755555555555552%",
+            "1Gbit,1ms,100%,queue=17999999999999999.123kB,burst=1.0000000000000002",
         ] {
             let link: LinkConfig = text.parse().unwrap();
             assert_eq!(link.to_string().parse(), Ok(link), "{text} is written {link}");

@@ -46,14 +46,15 @@ pub struct SimConfig {
 pub enum Fault {
     /// As `kill -9`: the rank's thread unwinds with [`Killed`] and nobody is told.
     Crash(Rank),
-    /// As SIGSTOP and SIGCONT: the rank does not run, nor its mesh.
+    /// As SIGSTOP and SIGCONT: the rank does not run, nor its mesh. Of stops that overlap, it is the last one's end that
+    /// counts.
     Stop {
         /// Who.
         rank: Rank,
         /// For how long.
         length: Duration,
     },
-    /// No way between these ranks and the others.
+    /// No way between these ranks and the others. A way that several partitions cut is mended with the last of them.
     Partition {
         /// One side; the other is the rest of the world.
         ranks: Vec<Rank>,
