@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let baseline: Scheme = gradwire::codec::Codec::F32.into();
     let (mut rows, mut missing) = (Vec::new(), Vec::new());
     for codec in [Some(args.codec), (args.codec != baseline).then_some(baseline)].into_iter().flatten() {
-        let (watch, codec) = (Instant::now(), codec.to_string());
+        let (watch, codec) = (Instant::now(), codec.short());
         match plan(args, &codec).run()? {
             Ok(done) => rows.push(row(args, codec.clone(), done)),
             Err(why) => missing.push(Missing { codec: codec.clone(), why }),
