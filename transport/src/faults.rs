@@ -11,6 +11,7 @@
 //! | time | default | set by | when it is over |
 //! |---|---|---|---|
 //! | no byte of a peer arrives, not even a keep-alive | 10 s (0.1 s to 1 h) | `quic::Config::silence`; `gradwire --deadline` | the peer is lost, [`Silent`](crate::Loss::Silent); looked for every twentieth of it and at least every 0.5 s |
+//! | nothing was heard for three tenths of the silence | then every twentieth of it, at least every 0.5 s | with it | a probe is sent, whatever the window says |
 //! | between two keep-alives | a fifth of the silence | with it | a packet is sent, by the endpoint's own thread: a rank that computes is never silent |
 //! | a peer answers, but sends or takes nothing of a collective | 8 times its longest wait so far, at least 2 min, at most 10 min; 10 min for the first 16 collectives | `Limits::{stall, stall_floor, stall_factor}`, see [`Pace`](crate::collective::Pace) | [`Stalled`](crate::ExchangeError::Stalled) or [`Unread`](crate::ExchangeError::Unread) |
 //! | until all ranks have joined | 60 s (at most 30 days) | `quic::Config::join`; `gradwire node --join-timeout` | `quic::JoinError::{Missing, Rendezvous, Resolve}` |
@@ -33,7 +34,7 @@
 //! | a process is killed (`kill -9`), its host goes down | [`Silent`](crate::ExchangeError::Silent), with its rank | silence, to silence x 1.2 | `process.rs`: a killed process is silent; `tests/sim.rs`: long faults |
 //! | a process stops (SIGSTOP, a frozen VM) for less than the silence | nothing; the step takes that long | it goes on at once | `process.rs`: stopped for less; `tests/sim.rs`: short faults |
 //! | a process stops for longer | `Silent` on the others; [`Paused`](crate::Loss::Paused) on itself when it goes on, or what the others told it | silence; at once | `process.rs`; `tests/sim.rs` |
-//! | a partition that heals within the silence | nothing; the step takes that long | the next retransmission, at most once more the length of the cut | `faults.rs`: heals; `tests/sim.rs` |
+//! | a partition that heals within the silence | nothing; the step takes that long | the next probe: a twentieth of the silence (with `Congestion::Cubic`, QUIC's own: at most once more the length of the cut, which may then be too late) | `faults.rs`: heals; `tests/sim.rs` |
 //! | a partition that does not | `Silent` on both sides, with a rank of the other side | silence | `faults.rs`: does not heal |
 //! | a process is killed and started again at the same address | [`Closed`](crate::Loss::Closed): the new process answers packets for the old one with a reset that only a holder of its key can make | the next packet, at most a fifth of the silence | `process.rs`: starts again |
 //! | the address of a node changes (an address translator forgot it) | nothing on connections that it dialed, to lower ranks; `Silent` on those that it accepted | a round trip; silence | `nat.rs` |

@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quinn::{Connection, ConnectionError, ReadError, RecvStream, WriteError};
+use quinn::{Connection, ConnectionError, ReadError, RecvStream, VarInt, WriteError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -13,11 +13,19 @@ use tokio::time::MissedTickBehavior;
 
 use super::close;
 use super::config::FRAME_COST;
+use super::congestion;
 use super::gather::Gather;
 use super::load::Share;
 use crate::error::{Abort, FrameError, Loss};
 use crate::frame::Frame;
 use crate::world::{Rank, World};
+
+/// Bytes beyond the window for the first probe of a silent peer: QUIC's own have gone beyond it, two of 1200 bytes for each of
+/// about ten doublings.
+const GRACE: u64 = 32 << 10;
+
+/// And for each probe that follows: two packets of 1500 bytes.
+const PROBE: u64 = 3000;
 
 /// What a link tells its mesh.
 pub(super) enum News {
@@ -69,6 +77,8 @@ pub(super) struct Receiver {
     pub(super) rank: Rank,
     pub(super) world: World,
     pub(super) silence: Duration,
+    /// The connection's window for what it receives.
+    pub(super) window: VarInt,
     /// Bytes of frames that may wait for [`crate::Mesh::receive`].
     pub(super) budget: Arc<Semaphore>,
     pub(super) news: Sender<News>,
@@ -82,6 +92,7 @@ impl Receiver {
         let mut watch = Watch::new(self.silence);
         let mut tick = tokio::time::interval(watch.period());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before = 0;
         let end = loop {
             tokio::select! {
                 stream = self.connection.accept_uni() => match stream {
@@ -95,6 +106,14 @@ impl Receiver {
                     let heard = self.connection.stats().udp_rx.datagrams;
                     if let Some(loss) = watch.tick(Instant::now(), heard) {
                         self.end(&mut fault, loss);
+                    }
+                    let grace = watch.grace();
+                    if grace != before {
+                        congestion::set_grace(&self.connection, grace);
+                        before = grace;
+                    }
+                    if grace > 0 {
+                        self.probe();
                     }
                 }
             }
@@ -121,6 +140,14 @@ impl Receiver {
             Ok(Err(loss)) => self.end(fault, loss),
             Err(error) => self.end(fault, Loss::Protocol { reason: format!("could not be read: {error}") }),
         }
+    }
+
+    /// Sends a packet that the peer will answer.
+    fn probe(&self) {
+        // A larger window has to be said, and then it is the old one again.
+        let more = VarInt::from_u64(self.window.into_inner() + 1).unwrap_or(VarInt::MAX);
+        self.connection.set_receive_window(more);
+        self.connection.set_receive_window(self.window);
     }
 
     /// The peer is at fault: tell it, and remember the first reason.
@@ -214,6 +241,19 @@ impl Watch {
         (self.silent >= self.deadline).then(|| self.loss(now, self.silent))
     }
 
+    /// What may be sent beyond the window, to hear whether the peer is back: nothing before three tenths of the
+    /// deadline have passed (keep-alives are two apart), then more with each look.
+    ///
+    /// QUIC alone probes at intervals that double, so after a way was cut for more than half of the deadline the next probe can
+    /// come too late; and its keep-alives are held back while the window is full of packets that were lost.
+    fn grace(&self) -> u64 {
+        if self.silent < self.deadline * 3 / 10 {
+            return 0;
+        }
+        let looks = self.silent.as_nanos() / self.period().as_nanos().max(1);
+        GRACE + PROBE * u64::try_from(looks).unwrap_or(u64::MAX).min(1 << 20)
+    }
+
     /// What it means that QUIC's idle timer ran out at `now`.
     fn timed_out(&self, now: Instant) -> Loss {
         self.loss(now, self.silent.max(self.deadline))
@@ -254,6 +294,21 @@ mod tests {
             }
         }
         assert_eq!(said, Some((30, Loss::Silent { silent: DEADLINE, deadline: DEADLINE })));
+    }
+
+    #[test]
+    fn a_silent_peer_is_probed_from_three_tenths_of_its_deadline_on_and_more_may_be_sent_each_time() {
+        let mut watch = Watch::new(DEADLINE);
+        let start = Instant::now();
+        let mut grace = Vec::new();
+        for tick in 0..10u32 {
+            watch.tick(start + watch.period() * tick, 0);
+            grace.push(watch.grace());
+        }
+        let due = |looks: u64| if looks < 6 { 0 } else { GRACE + looks * PROBE };
+        assert_eq!(grace, (0..10).map(due).collect::<Vec<_>>());
+        watch.tick(start + watch.period() * 10, 1);
+        assert_eq!(watch.grace(), 0, "it was heard");
     }
 
     #[test]

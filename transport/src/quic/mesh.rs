@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use quinn::Connection;
+use quinn::{Connection, VarInt};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
@@ -59,7 +59,9 @@ impl QuicMesh {
             let budget = Arc::new(Semaphore::new(tuning.unconsumed_of_one(&world) as usize));
             let load = Load::new(rank, sender.clone());
             let (connection, news) = (connection, sender.clone());
-            let receiver = Receiver { connection: connection.clone(), rank, world, silence, budget, news };
+            let window = VarInt::from_u64(tuning.window(&world)).unwrap_or(VarInt::MAX);
+            let receiver =
+                Receiver { connection: connection.clone(), rank, world, silence, window, budget, news };
             driver.runtime.spawn(receiver.run());
             let (queue, sender) = (Some(queue), Some(sending));
             Some(Link { connection, queue, load, sender, held: None, stats: PeerStats::default() })

@@ -33,11 +33,20 @@ fn communicator(mesh: QuicMesh) -> Communicator {
     Communicator::new(Box::new(mesh), Limits::default())
 }
 
-/// One all-gather in which every rank sends its own bytes.
+/// One all-gather in which every rank sends 3,000 bytes of its own.
 pub(crate) fn step(communicator: &mut Communicator, step: u64) -> Result<(), ExchangeError> {
+    step_of(communicator, step, 3000)
+}
+
+/// The same with messages of `length` bytes.
+pub(crate) fn step_of(
+    communicator: &mut Communicator,
+    step: u64,
+    length: usize,
+) -> Result<(), ExchangeError> {
     let world = communicator.world();
-    let message = |rank: Rank| painted(u64::from(rank.0) + step + u64::from(world.epoch()), 3000);
-    let lengths = vec![3000; world.size() as usize];
+    let message = |rank: Rank| painted(u64::from(rank.0) + step + u64::from(world.epoch()), length);
+    let lengths = vec![length as u64; world.size() as usize];
     let got = communicator.all_gather(grid::operation(step, 1), message(world.rank()), &lengths)?;
     let due: Vec<Bytes> = world.ranks().map(message).collect();
     assert!(got == due, "rank {}: messages of step {step} differ", world.rank());

@@ -9,7 +9,7 @@ use gradwire_transport::quic::{Config, Identity, Members, Peers, QuicMesh, Rende
 use gradwire_transport::sim::Relay;
 use gradwire_transport::{Abort, Communicator, Event, ExchangeError, Limits, Loss, Mesh as _, Rank};
 
-use crate::epochs::{config as joining, identities, step};
+use crate::epochs::{config as joining, identities, step, step_of};
 use crate::support::{LOCALHOST, LONG, event, frame};
 
 const SIZE: u32 = 3;
@@ -79,9 +79,9 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn a_partition_that_heals_within_the_silence_is_ridden_out_and_nobody_is_told() {
-    let nodes = Nodes::new(Duration::from_secs(60));
+/// Cuts rank 2 off for `cut` in the middle of steps with messages of `length` bytes; ten more follow when it is back.
+fn rides_out(silence: Duration, cut: Duration, length: usize) {
+    let nodes = Nodes::new(silence);
     let all = Members::all(SIZE);
     let (steps, last) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     thread::scope(|scope| {
@@ -91,7 +91,7 @@ fn a_partition_that_heals_within_the_silence_is_ridden_out_and_nobody_is_told() 
                 let (mesh, _) = nodes.join(node, all, 0, None);
                 let mut communicator = Communicator::new(Box::new(mesh), Limits::default());
                 for number in 1.. {
-                    step(&mut communicator, number).unwrap();
+                    step_of(&mut communicator, number, length).unwrap();
                     if node == 0 {
                         steps.store(number, Ordering::SeqCst);
                     }
@@ -105,16 +105,28 @@ fn a_partition_that_heals_within_the_silence_is_ridden_out_and_nobody_is_told() 
         until("five steps", || steps.load(Ordering::SeqCst) >= 5);
         nodes.cut(2, true);
         until("packets that are lost to the cut", || nodes.lost_by_cuts() >= 6);
-        // Longer than any retransmission takes that might have been on its way already.
-        thread::sleep(Duration::from_secs(2));
+        let began = Instant::now();
+        // What was on its way has long come.
+        thread::sleep(Duration::from_secs(1));
         let before = steps.load(Ordering::SeqCst);
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(cut.saturating_sub(began.elapsed()));
         assert_eq!(steps.load(Ordering::SeqCst), before, "nothing comes through");
         // All ranks see it in time: none is further than a step ahead of rank 0.
         last.store(before + 10, Ordering::SeqCst);
         nodes.cut(2, false);
     });
-    assert!(steps.load(Ordering::SeqCst) >= 10, "ten steps after it healed");
+    assert!(steps.load(Ordering::SeqCst) >= 15, "ten steps after it healed");
+}
+
+#[test]
+fn a_partition_that_heals_long_before_the_silence_is_ridden_out_and_nobody_is_told() {
+    rides_out(Duration::from_secs(60), Duration::from_secs(2), 3000);
+}
+
+#[test]
+fn a_partition_that_heals_shortly_before_the_silence_is_ridden_out_though_windows_are_full_of_what_was_lost()
+{
+    rides_out(Duration::from_secs(10), Duration::from_millis(7500), 1 << 20);
 }
 
 #[test]
