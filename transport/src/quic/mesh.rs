@@ -59,7 +59,7 @@ impl QuicMesh {
             let budget = Arc::new(Semaphore::new(tuning.unconsumed_of_one(&world) as usize));
             let load = Load::new(rank, sender.clone());
             let (connection, news) = (connection, sender.clone());
-            let window = VarInt::from_u64(tuning.window(&world)).unwrap_or(VarInt::MAX);
+            let window = VarInt::from_u64(tuning.receive_window(&world)).unwrap_or(VarInt::MAX);
             let receiver =
                 Receiver { connection: connection.clone(), rank, world, silence, window, budget, news };
             driver.runtime.spawn(receiver.run());
