@@ -334,6 +334,8 @@ fn a_peer_that_is_held_up_is_not_late_and_the_one_that_is_waited_for_is() {
     flow.handle_timeout(start + 40 * second).unwrap();
     assert!(flow.poll_timeout() > Some(start + 40 * second), "nobody is waited for");
     flow.handle_hold(start + 41 * second, Rank(1), false);
+    let waits = [Rank(1), Rank(2)].map(|peer| flow.longest_wait(peer));
+    assert_eq!(waits, [Duration::ZERO, 10 * second], "what a peer is held up for is no wait for it");
     flow.handle_timeout(start + 50 * second).unwrap();
     assert_eq!(flow.handle_timeout(start + 51 * second).unwrap_err().culprit(), Some(Rank(1)));
 }

@@ -159,8 +159,7 @@ impl Flow {
     /// Takes note that this rank keeps `peer` from sending more (true), which is then not late, or no longer does.
     pub fn handle_hold(&mut self, now: Instant, peer: Rank, hold: bool) {
         if let Some(incoming) = self.incoming.get_mut(peer.index()) {
-            incoming.held = hold;
-            incoming.progress = now;
+            incoming.hold(now, hold);
         }
     }
 

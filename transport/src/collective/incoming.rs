@@ -15,10 +15,10 @@ pub(super) struct Incoming {
     pieces_missing: u64,
     /// When the last piece came, or the exchange began, or the peer was no longer held up.
     pub(super) progress: Instant,
-    /// This rank keeps the peer from sending more.
-    pub(super) held: bool,
     /// The longest time between two of those.
     pub(super) waited: Duration,
+    /// This rank keeps the peer from sending more.
+    pub(super) held: bool,
     /// How long there may be none.
     pub(super) deadline: Duration,
 }
@@ -35,8 +35,8 @@ impl Incoming {
             seen: vec![0; words],
             pieces_missing: pieces,
             progress: now,
-            held: false,
             waited: Duration::ZERO,
+            held: false,
             deadline,
         }
     }
@@ -59,6 +59,14 @@ impl Incoming {
     /// Bytes that did not come, and bytes of the message.
     pub(super) fn missing(&self) -> (u64, u64) {
         (self.missing, self.expected)
+    }
+
+    /// Begins or ends to hold the peer up, which is no wait for it.
+    pub(super) fn hold(&mut self, now: Instant, hold: bool) {
+        if hold && !self.held {
+            self.waited = self.waited.max(now.saturating_duration_since(self.progress));
+        }
+        (self.held, self.progress) = (hold, now);
     }
 
     /// Takes note of a piece of a message whose total is known to be the expected one.
