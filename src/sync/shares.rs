@@ -140,8 +140,11 @@ impl OwnerTime {
     }
 
     /// For one element; 0 for an owner of nothing.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it saturates, and a fraction of a picosecond is none"
+    )]
     pub(super) fn picoseconds(&self) -> u64 {
-        // Saturates.
         self.0.map_or(0, |seconds| (seconds * 1e12) as u64)
     }
 }

@@ -31,12 +31,12 @@ impl Arrivals {
         &self.fastest
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "it saturates, and a fraction of a byte is none")]
     fn note(&mut self, rank: usize, message: &Message) {
         // One piece has no span. The first one's time on the way is not known: the sender may have begun late.
         let Some((first, last)) = message.span else { return };
         let seconds = last.duration_since(first).as_secs_f64();
         if seconds > 0.0 {
-            // Saturates.
             let rate = (message.bytes as f64 / seconds) as u64;
             self.fastest[rank] = self.fastest[rank].max(rate);
         }

@@ -13,6 +13,7 @@ const WORTH: f64 = 0.05;
 ///
 /// The time of a rank with share s is the largest of four straight lines in s (see the [module](super)): for every bound on
 /// it, s lies in an interval. The least bound whose intervals have shares that add up to 1 is found by bisection.
+#[expect(clippy::cast_possible_truncation, reason = "a share is from 0 to 1, so that its part of 2^24 fits")]
 pub(in crate::sync) fn plan(speeds: &[Speed], packet: f64, parameter: f64) -> Option<Vec<u32>> {
     let ranks = speeds.len() as f64;
     let costs: Vec<Cost> = speeds.iter().map(|speed| Cost::new(speed, ranks, packet, parameter)).collect();
@@ -32,7 +33,6 @@ pub(in crate::sync) fn plan(speeds: &[Speed], packet: f64, parameter: f64) -> Op
     // The same part of every interval; where all are points, their starts add up to 1 already.
     let part = if most > least { ((1.0 - least) / (most - least)).clamp(0.0, 1.0) } else { 0.0 };
     let share = |(from, to): &(f64, f64)| from + part * (to - from);
-    // From 0 to 2^24, and not all of them 0.
     let weights: Vec<u32> =
         intervals.iter().map(|interval| (share(interval) * WHOLE).round() as u32).collect();
     weights.iter().any(|weight| *weight > 0).then_some(weights)
