@@ -17,7 +17,7 @@ const TAIL: usize = gradwire::sync::packet::TAIL_BYTES;
 
 /// What each rank says of a step in which `change` happens to packets on their way.
 fn errors(codec: Codec, sites: &[u32], change: Change) -> Vec<SyncError> {
-    let (errors, _) = recorded(4, change, |_, communicator| {
+    let (errors, record) = recorded(4, change, |_, communicator| {
         let optimizer = optim::Config::OneBitLamb(optim::OneBitLamb::default());
         let sites = sites.to_vec();
         let config = Config { sites, inner: codec, ..Config::new(codec, optimizer) };
@@ -25,6 +25,8 @@ fn errors(codec: Codec, sites: &[u32], change: Change) -> Vec<SyncError> {
         let mut synchronizer = Synchronizer::new(communicator, config, &parameters).unwrap();
         synchronizer.step(&[0.25_f32; ELEMENTS], 1, 0.125, &mut parameters).unwrap_err()
     });
+    let told = record.iter().any(|sent| (sent.from, sent.to) == (1, 0) && sent.payload > HEADER as u64 + 8);
+    assert!(told, "no packet to lie in: {record:?}");
     errors
 }
 

@@ -119,7 +119,10 @@ impl Tally {
     ) {
         let judged = run.and_then(|outcomes| verdict(plan, &outcomes, expected).map(|()| outcomes));
         match judged {
-            Err(wrong) => self.wrong.push((seed, wrong)),
+            Err(wrong) => {
+                println!("seed {seed} is wrong: {wrong}");
+                self.wrong.push((seed, wrong));
+            }
             Ok(outcomes) if outcomes.iter().all(|outcome| matches!(outcome, Outcome::Parameters(_))) => {
                 self.right += 1
             }

@@ -91,3 +91,20 @@ fn the_table_has_a_line_for_the_way_and_its_progress_goes_to_stderr() {
     assert!(told.starts_with("2 ranks, 0.062 MiB per pair, loopback, median of 1 repeats\n"), "{told}");
     assert!(told.contains("\n  paced  "), "{told}");
 }
+
+#[test]
+fn tcp_is_measured_on_the_same_link_or_said_to_be_missing() {
+    let report = report(&["--link=200Mbit,10ms,0%", "--congestion=paced", "--tcp"]);
+    let tcp = &report["tcp"];
+    if let Some(why) = tcp["why"].as_str() {
+        eprintln!("skipped, as there is no TCP in network namespaces here: {why}");
+        assert!(std::env::var_os("GRADWIRE_REQUIRE_TUNNEL").is_none(), "{why}");
+        return;
+    }
+    let [seconds, min, max] = ["seconds", "min", "max"].map(|field| number(tcp, field));
+    assert!(min <= seconds && seconds <= max, "{tcp}");
+    // At least one way and the transmission of 1 MiB.
+    assert!(min >= 0.005 + 0.04, "{tcp}");
+    same(number(tcp, "goodput_over_link"), 8.0 * 1_048_576.0 / seconds / 2e8);
+    assert_eq!(number(&tcp["link"], "rate_bit_s"), 2e8, "{tcp}");
+}

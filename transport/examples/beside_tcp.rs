@@ -102,6 +102,7 @@ mod linux {
             let address = listener.local_addr()?;
             let mut near = tunnel.within(0, move || TcpStream::connect(address))??;
             let (mut far, _) = listener.accept()?;
+            Tunnel::use_cubic(&near)?;
             let (bytes, ends) = (Arc::new(AtomicU64::new(0)), [near.try_clone()?, far.try_clone()?]);
             let counter = Arc::clone(&bytes);
             let threads = vec![

@@ -40,6 +40,7 @@ fn tcp_crosses_a_link_that_loses_and_delays() {
     let mut near = tunnel.within(0, move || TcpStream::connect(address)).unwrap().unwrap();
     assert!(begun.elapsed() >= Duration::from_millis(20), "connected in {:?}", begun.elapsed());
     let (mut far, from) = listener.accept().unwrap();
+    Tunnel::use_cubic(&near).unwrap();
     assert_eq!(from.ip(), Tunnel::address(0));
     let receiver = thread::spawn(move || -> io::Result<Vec<u8>> {
         let mut received = vec![0; BYTES];

@@ -1,5 +1,6 @@
 //! Who runs, what time it is, and what is under way: the world behind [`SimMesh`](super::SimMesh), one thread at a time.
 
+mod node;
 mod packet;
 mod timer;
 
@@ -14,47 +15,9 @@ use crate::frame::Frame;
 use crate::mesh::Event;
 use crate::world::Rank;
 
+use node::{Node, Phase, Way};
 use packet::{Item, Packet, damaged};
 use timer::{Due, Timer};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Wants to run, or runs.
-    Ready,
-    /// Waits in `receive` until then or for an event.
-    Waiting(Instant),
-    /// Pretends to compute until then.
-    Computing(Instant),
-    Gone,
-}
-
-struct Node {
-    phase: Phase,
-    inbox: VecDeque<(Rank, Item)>,
-    /// Killed: runs no more code.
-    dead: bool,
-    /// Since when, and by how many stops that are not over.
-    stopped: Option<(Instant, u32)>,
-    /// Has told its peers that it leaves, or can't any more.
-    left: bool,
-    /// Sent by this rank and not yet arrived.
-    under_way: u64,
-    corrupt: bool,
-    repeat: bool,
-}
-
-/// One way between two ranks, as the receiver sees it.
-#[derive(Clone, Copy, Default)]
-struct Way {
-    /// By how many partitions that are not over.
-    cuts: u32,
-    /// Since when no keep-alive can pass.
-    quiet: Option<Instant>,
-    /// The receiver knows that the sender is gone: nothing passes any more.
-    lost: bool,
-    /// Because of a frame that was none.
-    bad: bool,
-}
 
 pub(super) struct State {
     pub(super) now: Instant,
@@ -77,21 +40,11 @@ impl State {
         let mut link = config.link;
         // A sender that controls its congestion keeps frames back instead of losing them in the queue.
         link.queue = u64::MAX;
-        let node = || Node {
-            phase: Phase::Ready,
-            inbox: VecDeque::new(),
-            dead: false,
-            stopped: None,
-            left: false,
-            under_way: 0,
-            corrupt: false,
-            repeat: false,
-        };
         let round_trip = 2 * (link.wire.delay + link.wire.jitter);
         let mut state = Self {
             now: start,
             running: None,
-            nodes: (0..size).map(|_| node()).collect(),
+            nodes: (0..size).map(|_| Node::default()).collect(),
             ways: vec![Way::default(); size as usize * size as usize],
             ready: (0..size).collect(),
             network: Network::new(size, link, config.seed),
@@ -123,6 +76,11 @@ impl State {
     /// Gives the turn away until an event comes or `until`.
     pub(super) fn wait(&mut self, rank: u32, until: Instant) {
         self.nodes[rank as usize].phase = Phase::Waiting(until);
+    }
+
+    /// Gives the turn away until nothing of this rank's is under way, or `until`.
+    pub(super) fn drain(&mut self, rank: u32, until: Instant) {
+        self.nodes[rank as usize].phase = Phase::Draining(until);
     }
 
     /// Gives the turn away until `until`, whatever comes.
@@ -185,11 +143,7 @@ impl State {
                 self.running = Some(rank);
                 return self.running;
             }
-            let waits =
-                self.nodes.iter().filter(|node| node.stopped.is_none()).filter_map(|node| match node.phase {
-                    Phase::Waiting(until) | Phase::Computing(until) => Some(until),
-                    Phase::Ready | Phase::Gone => None,
-                });
+            let waits = self.nodes.iter().filter_map(Node::until);
             if self.nodes.iter().all(|node| node.phase == Phase::Gone) {
                 self.running = None;
                 return None;
@@ -206,13 +160,7 @@ impl State {
             }
             for rank in 0..self.size() {
                 let node = &mut self.nodes[rank as usize];
-                let wake = node.stopped.is_none()
-                    && match node.phase {
-                        Phase::Waiting(until) => until <= self.now || !node.inbox.is_empty(),
-                        Phase::Computing(until) => until <= self.now,
-                        Phase::Ready | Phase::Gone => false,
-                    };
-                if wake {
+                if node.wakes(self.now) {
                     node.phase = Phase::Ready;
                     self.ready.push_back(rank);
                 }

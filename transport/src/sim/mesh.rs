@@ -235,16 +235,13 @@ impl Mesh for SimMesh {
         let own = self.own();
         let Some(mut state) = self.enter_alive() else { return };
         let loss = abort.map_or(Loss::Closed, |abort| Loss::Aborted(abort.clone()));
-        if abort.is_none() {
+        if abort.is_none() && state.under_way(own) > 0 {
             let deadline = state.now + state.silence();
-            while state.under_way(own) > 0 && state.now < deadline {
-                let until = (state.now + Duration::from_millis(1)).min(deadline);
-                state.compute(own, until);
-                self.pass_on(&mut state);
-                drop(state);
-                let Some(again) = self.enter_alive() else { return };
-                state = again;
-            }
+            state.drain(own, deadline);
+            self.pass_on(&mut state);
+            drop(state);
+            let Some(again) = self.enter_alive() else { return };
+            state = again;
         }
         state.tell(own, &loss);
     }

@@ -29,15 +29,11 @@ const BATCH: usize = 128;
 
 /// Written by the thread of each namespace, so for that one alone. TCP gets buffers for long links, and remembers
 /// nothing of earlier connections.
-const SETTINGS: [(&str, &str); 4] = [
-    ("tcp_congestion_control", "cubic"),
-    ("tcp_rmem", "4096 131072 67108864"),
-    ("tcp_wmem", "4096 65536 67108864"),
-    ("tcp_no_metrics_save", "1"),
-];
+const SETTINGS: [(&str, &str); 3] =
+    [("tcp_rmem", "4096 131072 67108864"), ("tcp_wmem", "4096 65536 67108864"), ("tcp_no_metrics_save", "1")];
 
 /// Carries the IP packets of nodes 0..n, each of which is a network namespace of its own with one address, over an
-/// emulated network. In them the system's TCP speaks Cubic.
+/// emulated network.
 ///
 /// Linux, and a process that may make network namespaces and TUN devices: that of root, or one started by `unshare -Urn`
 /// where the system lets users do so. Devices are set up with `ip` (iproute2). All of it ends with the last socket.
@@ -100,6 +96,18 @@ impl Tunnel {
         let queue = namespace.work.as_ref().ok_or_else(gone)?;
         queue.send(Box::new(work)).map_err(|_| gone())?;
         done.recv().map_err(|_| gone())
+    }
+
+    /// Makes TCP's congestion control on `socket`, of this or another network, Cubic (RFC 9438), whatever the system's is by
+    /// default.
+    ///
+    /// # Errors
+    ///
+    /// The system has no Cubic.
+    pub fn use_cubic(socket: &impl AsFd) -> io::Result<()> {
+        rustix::net::sockopt::set_tcp_congestion(socket, "cubic")
+            .map_err(io::Error::from)
+            .map_err(|error| io::Error::new(error.kind(), format!("TCP Cubic: {error}")))
     }
 
     /// The network, to be changed and read.
