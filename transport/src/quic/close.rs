@@ -2,6 +2,7 @@
 
 use quinn::{Connection, ConnectionError, VarInt};
 
+use super::congestion::let_go;
 use super::hello::printable;
 use crate::error::{Abort, Loss, clip};
 use crate::world::{Rank, World};
@@ -32,6 +33,7 @@ pub(super) fn decode_abort(bytes: &[u8], world: &World) -> Abort {
 }
 
 pub(super) fn abort(connection: &Connection, abort: &Abort) {
+    let_go(connection);
     connection.close(ABORTED, &encode_abort(abort));
 }
 
