@@ -43,6 +43,11 @@ fn an_exchange_over_loopback_has_one_row_without_a_link() {
     check(row, 3.0);
     assert_eq!((&row["congestion"], &row["link_rate"]), (&"paced".into(), &Value::Null), "{row}");
     assert_eq!((&row["link"], &row["goodput_over_link"]), (&Value::Null, &Value::Null), "{row}");
+    assert_eq!(
+        (&row["steady_over_link"], &row["second_half_over_link"]),
+        (&Value::Null, &Value::Null),
+        "{row}"
+    );
     assert_eq!(report["missing"].as_array().unwrap().len(), 0, "{report}");
 }
 
@@ -70,6 +75,12 @@ fn check_with_link(row: &Value) {
     let asked = ["rate_bit_s", "rtt_s", "loss"].map(|field| number(link, field));
     assert_eq!(asked, [1e9, 0.01, 0.005], "{link}");
     same(number(row, "goodput_over_link"), 8.0 * 1_048_576.0 / number(row, "seconds") / 1e9);
+    // Of one frame there is no middle.
+    assert_eq!(
+        (&row["steady_over_link"], &row["second_half_over_link"]),
+        (&Value::Null, &Value::Null),
+        "{row}"
+    );
     // A message takes at least one way and its transmission.
     assert!(number(row, "min") >= 0.005 + 0.008, "{row}");
     let measured = &link["measured"];
@@ -80,6 +91,19 @@ fn check_with_link(row: &Value) {
     assert!((0.001..0.01).contains(&loss), "{measured}");
     for field in ["overflowed", "late"] {
         assert!((0.0..=1.0).contains(&number(measured, field)), "{field}: {measured}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_exchange_of_several_frames_has_a_middle_and_a_second_half() {
+    let line = ["bench", "exchange", "--bytes=8MiB", "--repeats=1", "--link=100Mbit,2ms,0%", "--json"];
+    let output = output(&[&line[..], &["--congestion=paced"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [row] = &report["rows"].as_array().unwrap()[..] else { panic!("{report}") };
+    for field in ["steady_over_link", "second_half_over_link"] {
+        assert!(number(row, field) > 0.0, "{field}: {row}");
     }
 }
 

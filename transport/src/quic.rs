@@ -5,7 +5,7 @@
 //! travels on a unidirectional stream of its own, so that a lost packet holds up one frame only.
 //!
 //! **Cost**: about 50 KiB per connection, of which a world of N has N - 1 per node; CPU time is per packet, about
-//! 2.2 s per GB (both ends) at 1452 bytes and half of it at 6500.
+//! 2.2 s per GB (both ends) where the path carries 1452 bytes and half of it at 6500; which it is, each connection finds out.
 //!
 //! **What a peer can do**: nothing without a certificate of the run but cost a handshake, up to 256 at a time; once all
 //! ranks have joined, 4 at a time and 40 per second, at rank 0 only, which tells surplus processes that they are.

@@ -65,6 +65,7 @@ const MB: usize = 1 << 20;
 #[test]
 fn a_declared_rate_fills_a_long_link_that_loses_packets() {
     carries("1Gbit,80ms,0.1%", || declared(1_000_000_000), 64 * MB, &BOTH, 0.88, 0.03);
+    carries("1Gbit,150ms,1%", || declared(1_000_000_000), 96 * MB, &ONE, 0.85, 0.03);
     carries("100Mbit,80ms,1%", || declared(100_000_000), 24 * MB, &BOTH, 0.85, 0.03);
     carries("100Mbit,150ms,1%", || declared(100_000_000), 24 * MB, &BOTH, 0.85, 0.03);
     carries("100Mbit,80ms,1%,burst=8", || declared(100_000_000), 24 * MB, &BOTH, 0.85, 0.04);

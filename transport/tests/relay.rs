@@ -7,9 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use gradwire_transport::quic::{Authority, Config, Peers, QuicMesh, Rendezvous};
+use gradwire_transport::quic::{Authority, Config, Peers, Pending, QuicMesh, Rendezvous};
 use gradwire_transport::sim::{LinkConfig, Relay, Traffic, WireConfig};
-use gradwire_transport::{Communicator, Limits, Operation, Tag, World};
+use gradwire_transport::{
+    Abort, Communicator, Event, Frame, Header, Limits, Loss, Mesh, Operation, Rank, Tag, World,
+};
 
 /// What waits longer than this has failed.
 const LONG: Duration = Duration::from_secs(30);
@@ -189,6 +191,23 @@ fn a_node_is_where_it_last_sent_from_and_nowhere_before_it_is_placed() {
     assert_eq!(nodes.take(1), [(nodes.relay.address(1, 0).unwrap(), b"found".to_vec())]);
 }
 
+/// A rank that finds the others where the relay stands for them.
+fn bind(authority: &Authority, relay: &Relay, rank: u32, size: u32) -> Pending {
+    let entry = |peer| {
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let address = relay.address(rank, peer).unwrap_or(own);
+        format!("[[peer]]\nrank = {peer}\naddress = '{address}'\n")
+    };
+    let text: String = (0..size).map(entry).collect();
+    let rendezvous = Rendezvous::Peers(Peers::parse(&text, size).unwrap());
+    let identity = authority.issue(rank, size).unwrap();
+    let mut config = Config::new(identity, World::new(rank, size, 0).unwrap(), rendezvous);
+    config.bind = Some((Ipv4Addr::LOCALHOST, 0).into());
+    let pending = QuicMesh::bind(config).unwrap();
+    relay.place(rank, pending.local_addr());
+    pending
+}
+
 #[test]
 fn a_mesh_over_the_relay_exchanges_what_it_should_although_packets_are_lost_and_damaged() {
     const SIZE: u32 = 3;
@@ -199,18 +218,7 @@ fn a_mesh_over_the_relay_exchanges_what_it_should_although_packets_are_lost_and_
         (0..1_500_000_u32).map(|i| u8::try_from((i + 7 * from + 13 * to) % 251).unwrap()).collect()
     };
     let rank = |rank: u32| {
-        let entry = |peer| {
-            let own = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-            let address = relay.address(rank, peer).unwrap_or(own);
-            format!("[[peer]]\nrank = {peer}\naddress = '{address}'\n")
-        };
-        let text: String = (0..SIZE).map(entry).collect();
-        let rendezvous = Rendezvous::Peers(Peers::parse(&text, SIZE).unwrap());
-        let identity = authority.issue(rank, SIZE).unwrap();
-        let mut config = Config::new(identity, World::new(rank, SIZE, 0).unwrap(), rendezvous);
-        config.bind = Some((Ipv4Addr::LOCALHOST, 0).into());
-        let pending = QuicMesh::bind(config).unwrap();
-        relay.place(rank, pending.local_addr());
+        let pending = bind(&authority, &relay, rank, SIZE);
         thread::spawn(move || {
             let mut communicator = Communicator::new(Box::new(pending.join().unwrap()), Limits::default());
             let outgoing = (0..SIZE).map(|to| message(rank, to)).collect();
@@ -229,4 +237,49 @@ fn a_mesh_over_the_relay_exchanges_what_it_should_although_packets_are_lost_and_
     }
     let measured = relay.carrier().take_measured();
     assert!(measured.loss > 0.002 && measured.round_trip >= Duration::from_millis(4), "{measured:?}");
+}
+
+#[test]
+fn a_datagram_that_is_too_long_for_the_wire_does_not_arrive() {
+    let nodes = Nodes::new(2, "1Gbit,0ms,0%");
+    nodes.send(0, 1, &[1; 1473]);
+    nodes.send(0, 1, &[2; 1472]);
+    assert_eq!(nodes.settle(1).delivered, 1);
+    let lengths: Vec<_> = nodes.take(1).iter().map(|(_, payload)| payload.len()).collect();
+    assert_eq!(lengths, [1472]);
+}
+
+/// A closed connection takes no acknowledgements, so its window stays as full as it was.
+#[test]
+fn a_rank_that_gives_up_with_a_full_window_is_heard() {
+    let authority = Authority::new("test").unwrap();
+    let relay = Relay::start(2, "100Mbit,10ms,0%".parse().unwrap(), 3).unwrap();
+    let ranks = [0, 1].map(|rank| bind(&authority, &relay, rank, 2));
+    let [mut leaver, mut stayer] =
+        ranks.map(|pending| thread::spawn(|| pending.join().unwrap())).map(|thread| thread.join().unwrap());
+    let sent = |mesh: &QuicMesh| mesh.stats().total().udp_bytes_sent;
+    let joined = sent(&leaver);
+    let operation = Operation { step: 1, tag: Tag(0) };
+    for piece in 0..8 {
+        let payload = Bytes::from(vec![0; 1 << 20]);
+        let (total, offset, length) = (8 << 20, piece << 20, 1 << 20);
+        let header = Header { operation, epoch: 0, from: Rank(0), total, offset, length };
+        leaver.send(Rank(1), Frame { header, payload });
+    }
+    // Nothing is acknowledged any more, until nothing is sent any more.
+    relay.carrier().cut(1, 0);
+    let mut before = 0;
+    while before < joined + 10_000 || before != sent(&leaver) {
+        before = sent(&leaver);
+        thread::sleep(Duration::from_millis(200));
+    }
+    let abort = Abort { culprit: Some(Rank(0)), reason: "gave up".into() };
+    leaver.close(Some(&abort));
+    let lost = loop {
+        match stayer.receive(Instant::now() + LONG) {
+            Event::Frame(..) => {}
+            event => break event,
+        }
+    };
+    assert_eq!(lost, Event::Lost(Rank(0), Loss::Aborted(abort)));
 }

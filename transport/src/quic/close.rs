@@ -2,6 +2,7 @@
 
 use quinn::{Connection, ConnectionError, VarInt};
 
+use super::congestion::let_go;
 use super::hello::printable;
 use crate::error::{Abort, Loss, clip};
 use crate::world::{Rank, World};
@@ -40,6 +41,7 @@ pub(super) fn decode_epoch(reason: &[u8]) -> Option<u32> {
 }
 
 pub(super) fn abort(connection: &Connection, abort: &Abort, epoch: u32) {
+    let_go(connection);
     connection.close(ABORTED, &encode_abort(abort, epoch));
 }
 

@@ -39,12 +39,17 @@ pub(super) enum News {
 
 /// Sends the frames of `queue`, each on a stream of its own and at most `streams` at a time. Returns when the
 /// queue is closed and everything in it acknowledged, or the connection is gone.
+///
+/// Earlier frames come first, so that what is lost of one is sent again before anything of a later one. Among streams of
+/// one priority it would wait behind all that is written already: a second for 8 MiB at 66 Mbit/s.
 pub(super) async fn send_all(
     connection: Connection,
     mut queue: UnboundedReceiver<(Frame, Share)>,
     streams: usize,
 ) {
     let mut writers = JoinSet::new();
+    // Below that of the other streams, which carry a few bytes.
+    let mut priorities = (i32::MIN..0).rev().cycle();
     while let Some((frame, share)) = queue.recv().await {
         while writers.try_join_next().is_some() {}
         while writers.len() >= streams {
@@ -53,14 +58,16 @@ pub(super) async fn send_all(
         if connection.close_reason().is_some() {
             return;
         }
-        writers.spawn(write(connection.clone(), frame, share));
+        let priority = priorities.next().unwrap_or_default();
+        writers.spawn(write(connection.clone(), frame, share, priority));
     }
     while writers.join_next().await.is_some() {}
 }
 
 /// Failures are not looked at: they come with the end of the connection, which the receiving side tells.
-async fn write(connection: Connection, frame: Frame, share: Share) -> Result<(), WriteError> {
+async fn write(connection: Connection, frame: Frame, share: Share, priority: i32) -> Result<(), WriteError> {
     let mut stream = connection.open_uni().await?;
+    stream.set_priority(priority)?;
     let head = Bytes::copy_from_slice(&frame.header.encode(&frame.payload));
     stream.write_all_chunks(&mut [head, frame.payload]).await?;
     // What is left of it is in the connection's window.

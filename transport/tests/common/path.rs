@@ -1,11 +1,13 @@
 //! QUIC endpoints on a virtual clock over `sim::Network`: seconds of a WAN in a moment, whatever the machine does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use gradwire_transport::quic::Tuning;
 use gradwire_transport::sim::{LinkConfig, Network};
 use quinn_proto::congestion::ControllerFactory;
 use quinn_proto::{
@@ -18,7 +20,6 @@ const HEADERS: u64 = 28;
 /// What tokio's timer can tell apart.
 const TICK: Duration = Duration::from_millis(1);
 const PIECE: usize = 1 << 20;
-const STREAMS: usize = 80;
 
 type Factory = Arc<dyn ControllerFactory + Send + Sync>;
 
@@ -28,6 +29,7 @@ pub(crate) struct Path {
     now: Instant,
     begin: Instant,
     nodes: Vec<Node>,
+    streams: usize,
 }
 
 #[derive(Clone)]
@@ -45,7 +47,10 @@ struct Peer {
     node: u32,
     connected: bool,
     to_send: usize,
-    writing: HashMap<StreamId, usize>,
+    /// Frames under way at most, and how many there were.
+    streams: usize,
+    begun: i32,
+    writing: BTreeMap<StreamId, usize>,
     received: usize,
     /// When bytes arrived, and how many there were by then.
     arrivals: Vec<(Duration, usize)>,
@@ -86,8 +91,12 @@ impl Path {
         let begin = Instant::now();
         let count = u32::try_from(factories.len()).unwrap();
         let mut nodes = Vec::new();
+        let rate = NonZeroU64::new(link.rate.unwrap()).unwrap();
+        // A peer's share of what a mesh is given for such a line.
+        let all = usize::from(Tuning::for_link(rate, link.round_trip()).streams);
+        let streams = (all / (factories.len() - 1)).max(4);
         for (index, factory) in factories.into_iter().enumerate() {
-            let transport = Arc::new(transport(factory));
+            let transport = Arc::new(transport(factory, streams));
             let mut server =
                 ServerConfig::with_single_cert(vec![certificate.clone()], key.clone_key().into()).unwrap();
             server.transport_config(transport.clone());
@@ -109,11 +118,11 @@ impl Path {
                 let (node, client) = &mut nodes[from as usize];
                 let (handle, connection) =
                     node.endpoint.connect(begin, client.clone(), address(to), "node").unwrap();
-                node.peers.insert(handle, Peer::new(connection, to));
+                node.peers.insert(handle, Peer::new(connection, to, streams));
             }
         }
         let nodes = nodes.into_iter().map(|(node, _)| node).collect();
-        let mut path = Self { network: Network::new(count, link, seed), now: begin, begin, nodes };
+        let mut path = Self { network: Network::new(count, link, seed), now: begin, begin, nodes, streams };
         let all = |path: &Self| {
             path.nodes.iter().all(|node| {
                 node.peers.len() + 1 == path.nodes.len() && node.peers.values().all(|peer| peer.connected)
@@ -226,7 +235,7 @@ impl Path {
             Some(DatagramEvent::NewConnection(incoming)) => {
                 let accepted = node.endpoint.accept(incoming, self.now, &mut buffer, None);
                 let (handle, connection) = accepted.map_err(|error| error.cause).unwrap();
-                node.peers.insert(handle, Peer::new(connection, from));
+                node.peers.insert(handle, Peer::new(connection, from, self.streams));
             }
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(peer) = node.peers.get_mut(&handle) {
@@ -290,13 +299,15 @@ impl Path {
 }
 
 impl Peer {
-    fn new(connection: Connection, node: u32) -> Self {
+    fn new(connection: Connection, node: u32, streams: usize) -> Self {
         Self {
             connection,
             node,
             connected: false,
             to_send: 0,
-            writing: HashMap::new(),
+            streams,
+            begun: 0,
+            writing: BTreeMap::new(),
             received: 0,
             arrivals: Vec::new(),
             timeout: None,
@@ -318,8 +329,10 @@ impl Peer {
                 _ => {}
             }
         }
-        while self.to_send > 0 && self.writing.len() < STREAMS {
+        while self.to_send > 0 && self.connection.streams().send_streams() < self.streams {
             let Some(id) = self.connection.streams().open(Dir::Uni) else { break };
+            self.begun += 1;
+            self.connection.send_stream(id).set_priority(-self.begun).unwrap();
             let piece = self.to_send.min(PIECE);
             self.to_send -= piece;
             self.writing.insert(id, piece);
@@ -350,17 +363,18 @@ impl Peer {
     }
 }
 
-fn transport(factory: Factory) -> TransportConfig {
-    let window = (STREAMS * PIECE) as u64 + (1 << 20);
+/// As a mesh has it.
+fn transport(factory: Factory, streams: usize) -> TransportConfig {
+    let window = (streams * PIECE) as u64;
+    let control = 1 << 20;
     let mut transport = TransportConfig::default();
     transport
         .max_idle_timeout(Some(VarInt::from_u32(10_000).into()))
         .keep_alive_interval(Some(Duration::from_secs(2)))
-        .max_concurrent_uni_streams(1024u32.into())
+        .max_concurrent_uni_streams(u32::try_from(streams).unwrap().into())
         .stream_receive_window(2_300_000u32.into())
-        .receive_window(VarInt::from_u64(window).unwrap())
-        .send_window(window)
-        .send_fairness(false)
+        .receive_window(VarInt::from_u64(window / 2 + control).unwrap())
+        .send_window(window + control)
         .initial_rtt(Duration::from_millis(100))
         .congestion_controller_factory(factory);
     transport
