@@ -9,6 +9,9 @@
 //! the mesh stores until its peer notices. Besides, the own packet, where peers take this rank's pieces sooner than they
 //! send theirs.
 //!
+//! A peer that leaves out the piece that all wait for is not held up, since that piece is still to come: until its deadline
+//! passes it can make the owner keep the rest of its packet, which is no longer than the owner expects.
+//!
 //! A mean of whole packets (a device's, and [`Codec::averages_in_parts`] says for which codecs) waits for all of them.
 
 use std::collections::VecDeque;
