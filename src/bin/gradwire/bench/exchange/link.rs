@@ -1,5 +1,6 @@
 //! The emulated link between ranks, where the system has one.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use gradwire::transport::sim::LinkConfig;
@@ -40,6 +41,36 @@ pub(super) struct Measured {
 /// Above this share of late packets, a figure says more about the emulator than about the link.
 pub(super) const LATE_SHARE: f64 = 0.001;
 
+#[cfg(unix)]
+impl From<gradwire::transport::sim::Measured> for Measured {
+    fn from(measured: gradwire::transport::sim::Measured) -> Self {
+        Self {
+            rate_bit_s: measured.rate_bit_s,
+            rtt_s: measured.round_trip.as_secs_f64(),
+            mean_delay_s: measured.mean_delay.as_secs_f64(),
+            loss: measured.loss,
+            overflowed: measured.overflowed,
+            late: measured.late,
+            latest_s: measured.latest.as_secs_f64(),
+        }
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the link: {:.1} Mbit/s, {:.2} ms there and back, {:.3} % lost, {:.3} % dropped by full queues, {:.2} % late (at most {:.1} ms)",
+            self.rate_bit_s / 1e6,
+            self.rtt_s * 1e3,
+            self.loss * 100.0,
+            self.overflowed * 100.0,
+            self.late * 100.0,
+            self.latest_s * 1e3
+        )
+    }
+}
+
 impl Link {
     pub(super) fn new(config: &LinkConfig, measured: Measured) -> Self {
         Self {
@@ -77,16 +108,7 @@ impl Emulator {
 
     /// What it did since the last call.
     pub(super) fn take_measured(&self) -> Measured {
-        let measured = self.relay.carrier().take_measured();
-        Measured {
-            rate_bit_s: measured.rate_bit_s,
-            rtt_s: measured.round_trip.as_secs_f64(),
-            mean_delay_s: measured.mean_delay.as_secs_f64(),
-            loss: measured.loss,
-            overflowed: measured.overflowed,
-            late: measured.late,
-            latest_s: measured.latest.as_secs_f64(),
-        }
+        self.relay.carrier().take_measured().into()
     }
 }
 

@@ -104,7 +104,7 @@ fn exchange(
 }
 
 /// Ten times as long as the link needs, and a few seconds for a start without knowledge of it.
-fn limit(args: &Args) -> Duration {
+pub(super) fn limit(args: &Args) -> Duration {
     let rate = args.link.and_then(|link| link.rate).unwrap_or(0);
     if rate == 0 {
         return Duration::from_secs(600);

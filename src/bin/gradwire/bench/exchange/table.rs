@@ -24,6 +24,9 @@ impl fmt::Display for Report {
         for missing in &self.missing {
             write!(f, "\n  {:10}  {}", name_of(missing.congestion), missing.why)?;
         }
+        if let Some(tcp) = &self.tcp {
+            write!(f, "\n  {tcp}")?;
+        }
         Ok(())
     }
 }
@@ -43,18 +46,7 @@ impl fmt::Display for Row {
             name_of(self.congestion)
         )?;
         if let Some(link) = &self.link {
-            let measured = &link.measured;
-            write!(
-                f,
-                "\n  {:10}  the link: {:.1} Mbit/s, {:.2} ms there and back, {:.3} % lost, {:.3} % dropped by full queues, {:.2} % late (at most {:.1} ms)",
-                "",
-                measured.rate_bit_s / 1e6,
-                measured.rtt_s * 1e3,
-                measured.loss * 100.0,
-                measured.overflowed * 100.0,
-                measured.late * 100.0,
-                measured.latest_s * 1e3
-            )?;
+            write!(f, "\n  {:10}  {}", "", link.measured)?;
         }
         Ok(())
     }
