@@ -4,7 +4,8 @@
 //! gives back:
 //!
 //! 1. *encode*: compensate and quantize the own gradient, one packet per owner ([`crate::codec`]);
-//! 2. *exchange*: all-to-all, each packet to the owner of its shard;
+//! 2. *exchange*: all-to-all, each packet to the owner of its shard, in pieces: one is encoded when there is room for it on
+//!    the way, and one of the own shard is averaged when it has come from every rank;
 //! 3. *average*: the weighted mean of the own shard, weights being the ranks' sample counts
 //!    ([`powersgd`] goes from the gradient to here in rounds of its own);
 //! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
@@ -20,6 +21,11 @@
 //! codec there: packets are exact ([`crate::codec`]), and each shard's float arithmetic happens once, on its owner. They
 //! are also those of a fleet of CPUs, unless a rank has its optimizer on a device ([`OptimizerOn`]).
 //!
+//! **Memory.** Besides state, master parameters and mean, a rank keeps a few pieces per peer ([`Config::piece_bytes`]), what
+//! its mesh stores, and its own packet where it is faster than its peers. Means of whole packets keep those of all ranks,
+//! (N-1)/N * n / 2 bytes of 4-bit codes: on a device, of `topk` that clips, with sites, and of [`powersgd`]. All parameters are
+//! one flat vector, so that small tensors travel together and none has a price of its own.
+//!
 //! **Price** per step and rank, n parameters, N ranks: (N-1)/N * n / 2 bytes of 4-bit codes and
 //! (N-1)/N * 4n bytes of parameters each way, in two rounds. Other codecs differ in the first number, [`powersgd`] takes
 //! four rounds to the mean, and with named sites there is a [`hierarchy`] of two networks, with prices of its own.
@@ -29,6 +35,7 @@ mod config;
 mod engine;
 mod error;
 mod exchange;
+mod gather;
 pub mod hierarchy;
 mod momentum;
 mod norms;
@@ -37,14 +44,18 @@ pub mod packet;
 mod packets;
 pub mod powersgd;
 mod report;
+mod reshape;
 mod restore;
 pub mod scale;
 mod scaling;
 pub mod scheme;
+mod segments;
 pub mod settings;
+pub mod shares;
+mod stream;
 
 use bytes::Bytes;
-use gradwire_transport::{Abort, Communicator, Operation, Rank, Stats, Tag, World};
+use gradwire_transport::{Abort, Communicator, Cut, Operation, Rank, Stats, Tag, World};
 
 pub use checkpoint::Checkpoint;
 pub use config::{Config, NonFinite, OptimizerOn, Scale};
@@ -53,6 +64,7 @@ pub use error::SyncError;
 pub use report::{Seconds, StepReport};
 pub use restore::RestoreError;
 pub use scheme::Scheme;
+pub use shares::Shares;
 
 use crate::codec::{AverageError, Gradient, Step};
 use crate::optim::{self, Exchanged, Tensors};
@@ -62,6 +74,8 @@ use hierarchy::Sites;
 use momentum::{Momentum, route};
 use optimizer::Optimizer;
 use report::Stopwatch;
+use reshape::Parts;
+use shares::{Arrivals, OwnerTime};
 
 /// Collectives of one step, in their order.
 const SETTINGS: Tag = Tag(0);
@@ -77,10 +91,16 @@ const SECOND_FACTOR: Tag = Tag(6);
 const NORMS: Tag = Tag(7);
 const PARAMETERS: Tag = Tag(8);
 const FINISH: Tag = Tag(9);
-/// After [`SETTINGS`], in step 0.
-const RESTORED: Tag = Tag(10);
+/// In step 0, after all that a start asks for.
+const RESTORED: Tag = Tag(15);
+/// Behind all others of a step: two for each call of [`Synchronizer::reshape`] after it.
+const FIRST_RESHAPE: Tag = Tag(16);
 /// After [`PARAMETERS`], of [`hierarchy`].
 const RELAYED: Tag = Tag(11);
+/// Behind all those, in the step in which [`shares`] are learned; where they are declared, the second one in step 0.
+const RATES: Tag = Tag(12);
+const SPEEDS: Tag = Tag(13);
+const MOVED: Tag = Tag(14);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
@@ -100,12 +120,26 @@ pub struct Synchronizer {
     master: Vec<f32>,
     /// Weighted mean gradient of the own shard.
     mean: Vec<f32>,
+    /// How parameters are cut.
+    cut: Cut,
+    /// The parameters that were sent last: their buffer is used again.
+    sent: Bytes,
     /// The step that comes next.
     next: Step,
+    /// What of the caller's choices shards that change hands are made with.
+    config: Config,
+    /// By rank, in whose proportion shards are; empty for equal ones.
+    weights: Vec<u32>,
+    /// Whether shares that are learned have been.
+    learned: bool,
+    /// Calls of [`Self::reshape`] since the last step.
+    reshapes: u16,
+    arrivals: Arrivals,
+    owner_time: OwnerTime,
 }
 
 impl Synchronizer {
-    /// Compares the settings of all ranks (one all-gather of 128 bytes) and allocates the state of one rank:
+    /// Compares the settings of all ranks (one all-gather of 140 bytes) and allocates the state of one rank:
     /// the codec's (1 byte per parameter for LoCo) and, for the own shard, master parameters and optimizer.
     ///
     /// `parameters`: n >= 1 f32 with the same values on every rank.
@@ -127,28 +161,35 @@ impl Synchronizer {
         }
         let world = communicator.world();
         let made = Self::check(&mut communicator, &config, parameters).and_then(|()| {
-            let layout = ShardLayout::new(parameters.len(), world.size() as usize, config.scheme.group());
-            let shard = layout.range(world.rank().index());
-            let exchange = Exchange::new(&config, layout, world.rank().index())?;
-            let momentum = Momentum::new(&config, layout, world.rank().index())?;
+            let weights = shares::begin(&mut communicator, &config)?;
+            let layout = shares::layout(parameters.len(), world, &weights, config.scheme.group());
             let tensors = config.tensors(parameters.len());
-            let optimizer = Optimizer::new(&config, &tensors, shard.clone(), &parameters[shard.clone()])?;
-            Ok((layout, shard, exchange, momentum, tensors, optimizer))
+            let own = world.rank().index();
+            let master = parameters[layout.range(own)].to_vec();
+            Ok((weights, Parts::new(&config, &tensors, layout, own, master)?, tensors))
         });
         match made {
-            Ok((layout, shard, exchange, momentum, tensors, optimizer)) => Ok(Self {
-                layout,
+            Ok((weights, parts, tensors)) => Ok(Self {
+                layout: parts.layout,
                 sites: Sites::new(&config.sites),
                 scheme: config.scheme,
-                exchange,
+                exchange: parts.exchange,
                 nonfinite: config.nonfinite,
                 optimizer_config: config.optimizer,
-                optimizer,
+                optimizer: parts.optimizer,
                 tensors,
-                momentum,
-                mean: vec![0.0; shard.len()],
-                master: parameters[shard].to_vec(),
+                momentum: parts.momentum,
+                mean: parts.mean,
+                cut: gather::cut(config.piece_bytes),
+                sent: Bytes::new(),
+                master: parts.master,
                 next: Step::FIRST,
+                weights,
+                learned: false,
+                reshapes: 0,
+                arrivals: Arrivals::new(world.size() as usize),
+                owner_time: OwnerTime::default(),
+                config,
                 communicator,
             }),
             Err(error) => {
@@ -170,6 +211,8 @@ impl Synchronizer {
         config.scheme.validate()?;
         let world = communicator.world();
         hierarchy::check(config, world.size())?;
+        let sites = Sites::new(&config.sites).map_or(0, |sites| sites.count());
+        config.shares.check(world.size() as usize, sites)?;
         let ours = settings::Settings::new(config, parameters.len());
         let expected = vec![settings::BYTES as u64; world.size() as usize];
         let operation = Operation { step: 0, tag: SETTINGS };
@@ -243,11 +286,13 @@ impl Synchronizer {
         }
         let step = self.next;
         self.next = step.next();
+        self.reshapes = 0;
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
         let exchanged = self.optimizer.exchanged();
         report.exchanged = exchanged;
+        report.owned = self.master.len();
         if let Some(momentum) = &mut self.momentum {
             momentum.prepare(gradient);
             watch.lap(&mut report.seconds.encode);
@@ -255,7 +300,7 @@ impl Synchronizer {
         let (exchange, payload) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
         let mut turn =
             Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-        let headers = exchange.offer(&mut turn, payload, samples)?;
+        let headers = exchange.offer(&mut turn, payload, samples, &mut self.mean)?;
         for (rank, header) in headers.iter().enumerate() {
             report.nonfinite[rank] = header.nonfinite;
             report.saturated[rank] = header.saturated;
@@ -290,8 +335,11 @@ impl Synchronizer {
                 }
             }
             watch.lap(&mut report.seconds.optimizer);
+            let Seconds { average, optimizer, .. } = report.seconds;
+            self.owner_time.note(average + optimizer, self.master.len());
             self.gather(step, parameters, &mut report)?;
             watch.lap(&mut report.seconds.gather);
+            self.learn_shares(step, parameters)?;
         }
         let after = self.communicator.stats().total();
         report.frame_bytes = after.frame_bytes_sent - before.frame_bytes_sent;
@@ -339,31 +387,6 @@ impl Synchronizer {
         if let Err(error) = self.communicator.barrier(operation) {
             tracing::debug!(%error, "a rank left after what all ranks refuse");
         }
-    }
-
-    fn gather(
-        &mut self,
-        step: Step,
-        parameters: &mut [f32],
-        report: &mut StepReport,
-    ) -> Result<(), SyncError> {
-        let mut own = vec![0; 4 * self.master.len()];
-        packet::write_words(self.master.iter().map(|value| value.to_bits()), &mut own);
-        let expected: Vec<u64> = self.layout.ranges().map(|range| 4 * range.len() as u64).collect();
-        let own = Bytes::from(own);
-        let shards = if let Some(sites) = &self.sites {
-            hierarchy::gather(&mut self.communicator, sites, step, &own, &expected, report)?
-        } else {
-            report.parameter_packet_bytes = own.len() as u64 * (expected.len() as u64 - 1);
-            let operation = Operation { step: step.get(), tag: PARAMETERS };
-            self.communicator.all_gather(operation, own, &expected)?
-        };
-        for (range, shard) in self.layout.ranges().zip(&shards) {
-            for (value, bytes) in parameters[range].iter_mut().zip(shard.as_chunks().0) {
-                *value = f32::from_le_bytes(*bytes);
-            }
-        }
-        Ok(())
     }
 }
 

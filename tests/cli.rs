@@ -5,6 +5,8 @@
 mod exchange;
 #[path = "cli/node.rs"]
 mod node;
+#[path = "cli/step.rs"]
+mod step;
 
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};

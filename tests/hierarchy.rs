@@ -14,6 +14,7 @@ use fleet::fleet;
 use gradwire::codec::{Codec, CodecId, Gradient, Input, Step};
 use gradwire::optim::{self, AdamW, Exchanged, OneBitAdam, ZeroOneAdam};
 use gradwire::shard::ShardLayout;
+use gradwire::sync::packet::HEAD_BYTES;
 use gradwire::sync::scale::{Moment, agree};
 use gradwire::sync::{Config, NonFinite, Scale, Synchronizer, powersgd};
 use gradwire::transport::Rank;
@@ -403,8 +404,9 @@ fn between_sites_go_the_bytes_that_the_documentation_says() {
             );
             let case = format!("{codec}, {sites:?}");
             let flat = sites[5] == 5;
-            let (rounds, tags) = if flat {
-                (2, vec![exchange, parameters])
+            let (frames, tags) = if flat {
+                // The tail of a packet is a frame of its own.
+                (3, vec![exchange, parameters])
             } else {
                 (4, vec![site_means, exchange, parameters, relay])
             };
@@ -420,7 +422,7 @@ fn between_sites_go_the_bytes_that_the_documentation_says() {
                     let t = size(to);
                     let price = q_n * t / ranks + 4 * n * s / ranks + 32 * s * t;
                     let found = carried(&record, &sites, from, to, &tags);
-                    assert_eq!(found, (steps * price, steps * rounds * s * t), "{case}: {from} to {to}");
+                    assert_eq!(found, (steps * price, steps * frames * s * t), "{case}: {from} to {to}");
                     across += found.0;
                 }
                 let within = |tag| carried(&record, &sites, from, from, &[tag]).0;
@@ -447,12 +449,12 @@ fn a_packet_that_no_encoder_sends_is_told_with_the_rank_that_sent_it() {
     // begins in the slice of rank 3, so that it is the second piece of the second site's packet.
     let inner: Change = |sent, payload| {
         if (sent.from, sent.to, sent.step, sent.tag) == (4, 3, 1, 0) {
-            payload[32] = 0xFF;
+            payload[HEAD_BYTES] = 0xFF;
         }
     };
     let outer: Change = |sent, payload| {
         if (sent.from, sent.to, sent.step, sent.tag) == (4, 2, 1, 2) {
-            payload[32] = 0xFF;
+            payload[HEAD_BYTES] = 0xFF;
         }
     };
     let fp8: Codec = "fp8".parse().unwrap();

@@ -11,8 +11,9 @@ use bytes::Bytes;
 use fleet::fleet;
 use gradwire::codec::Codec;
 use gradwire::optim;
+use gradwire::sync::packet::{HEAD_BYTES, TAIL_BYTES};
 use gradwire::sync::powersgd::{self, Shape, State, table};
-use gradwire::sync::{Checkpoint, Config, NonFinite, StepReport, SyncError, Synchronizer};
+use gradwire::sync::{Checkpoint, Config, NonFinite, StepReport, SyncError, Synchronizer, settings};
 use gradwire::transport::{Communicator, Operation, Rank, Tag};
 use random::Random;
 
@@ -572,7 +573,7 @@ fn least_squares_come_out_as_without_compression() {
 }
 
 /// The settings that a rank with this configuration sends, for one that has none.
-fn settings(config: &Config, n: usize) -> Bytes {
+fn greeting(config: &Config, n: usize) -> Bytes {
     let all = fleet(2, |rank, mut communicator| {
         if rank == 0 {
             let started = Synchronizer::new(communicator, config.clone(), &vec![0.0; n]);
@@ -580,7 +581,9 @@ fn settings(config: &Config, n: usize) -> Bytes {
             return None;
         }
         let operation = Operation { step: 0, tag: Tag(0) };
-        Some(communicator.all_gather(operation, vec![0; 128].into(), &[128; 2]).unwrap().remove(0))
+        let zeros = vec![0; settings::BYTES].into();
+        let all = communicator.all_gather(operation, zeros, &[settings::BYTES as u64; 2]).unwrap();
+        all.into_iter().next()
     });
     all.into_iter().flatten().next().unwrap()
 }
@@ -598,7 +601,7 @@ enum Lie {
 fn told(lie: Lie, change: impl Fn(&mut Vec<u8>) + Sync) -> SyncError {
     let (n, shapes) = (160, [shape(0, 17, 9)]);
     let config = config(2, &shapes);
-    let greeting = settings(&config, n);
+    let greeting = greeting(&config, n);
     let operation = |step, tag| Operation { step, tag: Tag(tag) };
     let words = |count: usize| vec![0_u8; 4 * count];
     let results = fleet(2, |rank, mut communicator: Communicator| {
@@ -614,15 +617,16 @@ fn told(lie: Lie, change: impl Fn(&mut Vec<u8>) + Sync) -> SyncError {
             Bytes::from(bytes)
         };
         // 34 elements of P are 24 and 10, 18 of Q are 16 and 2; the 7 plain ones are in the second shard.
-        let header = |elements: u8, mut body: Vec<u8>| {
-            let mut head = vec![0; 32];
-            (head[0], head[4], head[8]) = (14, 1, elements);
-            head.append(&mut body);
-            head
+        let packet = |elements: u8, mut body: Vec<u8>| {
+            let mut packet = vec![0; HEAD_BYTES];
+            (packet[0], packet[4], packet[8]) = (14, 1, elements);
+            packet.append(&mut body);
+            packet.extend([0; TAIL_BYTES]);
+            packet
         };
         let run = |communicator: &mut Communicator| {
-            communicator.all_gather(operation(0, 0), greeting.clone(), &[128; 2])?;
-            let outgoing = vec![tell(Lie::Shares, header(24, words(24))), header(17, words(17)).into()];
+            communicator.all_gather(operation(0, 0), greeting.clone(), &[settings::BYTES as u64; 2])?;
+            let outgoing = vec![tell(Lie::Shares, packet(24, words(24))), packet(17, words(17)).into()];
             communicator.all_to_all(operation(1, 2), outgoing, &[32 + 4 * 17; 2])?;
             communicator.all_gather(operation(1, 4), tell(Lie::Mean, words(10)), &[4 * 24, 4 * 10])?;
             let outgoing = vec![tell(Lie::SecondShares, words(16)), words(2).into()];
@@ -653,8 +657,11 @@ fn a_peer_that_lies_is_named_with_both_numbers() {
     check(told(Lie::Shares, |bytes| bytes[0] = 99), "peer names codec 99");
     check(told(Lie::Shares, |bytes| bytes[8] = 23), "packet of 23 elements, the shard has 24");
     check(told(Lie::Shares, |bytes| bytes[1] = 7), "packet of scale 2^7, ours is 2^0");
-    check(told(Lie::Shares, put(32 + 4 * 5, f32::NAN)), &format!("rank 1 in step 1: word 5 is NaN, {of}"));
-    check(told(Lie::Shares, put(32, 1.3e30)), &format!("word 0 is 1.3e30, {of}"));
+    check(
+        told(Lie::Shares, put(HEAD_BYTES + 4 * 5, f32::NAN)),
+        &format!("rank 1 in step 1: word 5 is NaN, {of}"),
+    );
+    check(told(Lie::Shares, put(HEAD_BYTES, 1.3e30)), &format!("word 0 is 1.3e30, {of}"));
     check(told(Lie::Mean, put(36, f32::INFINITY)), &format!("word 9 is inf, {of}"));
     check(told(Lie::Mean, |bytes| bytes.truncate(36)), "rank 1");
     check(told(Lie::SecondShares, put(60, f32::NAN)), &format!("word 15 is NaN, {of}"));

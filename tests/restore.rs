@@ -190,8 +190,8 @@ fn a_scale_or_a_last_mean_that_no_codec_has_is_refused() {
                 "sum of squares of the last mean is -1 in the checkpoint, must be finite and not negative",
             ),
             (
-                |c| c.moment = Some(Moment { sum_of_squares: 1.0, elements: 57 }),
-                "number of elements of the last mean is 57 in the checkpoint, must be 0 to 56",
+                |c| c.moment = Some(Moment { sum_of_squares: 1.0, elements: 101 }),
+                "number of elements of the last mean is 101 in the checkpoint, must be 0 to 100",
             ),
         ],
     );

@@ -1,6 +1,7 @@
 //! Any codec with its parameters, for code that must not care which one it is.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::cast::{F32, Half};
 use super::{
@@ -314,5 +315,53 @@ impl Codec {
         let (words, expected) = (state.len(), self.mean_state_words(packets.len(), mean.len()));
         assert_eq!(words, expected, "state of {words} words for a mean that needs {expected}");
         self.method().average(packets, weights, state, mean)
+    }
+
+    /// Whether the mean of a shard can be computed part by part, with the same bits as in one go.
+    #[must_use]
+    pub fn averages_in_parts(&self) -> bool {
+        self.method().averages_in_parts()
+    }
+
+    /// [`Self::average`] of the elements `part` of a shard of `shard` elements: `packets` have the words of those elements
+    /// only, `mean` has as many elements, and `state` is the whole shard's. A part starts on a [`Unit`], and ends on one or
+    /// with the shard; parts may come in any order.
+    ///
+    /// The bits are those of the whole if [`Self::averages_in_parts`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::average`]; units are counted from the start of the shard.
+    ///
+    /// # Panics
+    ///
+    /// If `part` does not lie in the shard, on units, or a length does not fit.
+    pub fn average_part(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        state: &mut [u32],
+        shard: usize,
+        part: Range<usize>,
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        self.validate()?;
+        let unit = self.unit().elements;
+        let on_units =
+            part.start.is_multiple_of(unit) && (part.end == shard || part.end.is_multiple_of(unit));
+        assert!(
+            part.start <= part.end && part.end <= shard && (on_units || part.is_empty()),
+            "part {part:?} of {shard} elements in units of {unit}"
+        );
+        assert_eq!(mean.len(), part.len(), "a mean of {} elements for {}", mean.len(), part.len());
+        let (words, expected) = (state.len(), self.mean_state_words(packets.len(), shard));
+        assert_eq!(words, expected, "state of {words} words for a mean that needs {expected}");
+        let first = part.start / unit;
+        self.method().average_part(packets, weights, state, shard, part, mean).map_err(|error| match error {
+            AverageError::Malformed { index, unit, what, found, expected } => {
+                AverageError::Malformed { index, unit: first + unit, what, found, expected }
+            }
+            other => other,
+        })
     }
 }

@@ -43,6 +43,7 @@
 //! momentum; `average` 8.5 per element and rank (0.5 packet, 4 + 4 state) and 4 for the mean.
 
 use std::num::NonZeroU8;
+use std::ops::Range;
 
 use super::block::{self, BLOCKS, Bits, Format};
 use super::fixed::is_finite;
@@ -212,10 +213,23 @@ pub fn average(
     state: &mut [u32],
     mean: &mut [f32],
 ) -> Result<(), AverageError> {
+    average_part(config, packets, weights, state, mean.len(), 0, mean)
+}
+
+/// The same of the elements of a shard of `shard` that start at the unit of element `first`.
+fn average_part(
+    config: &Config,
+    packets: &[&[u32]],
+    weights: &[u32],
+    state: &mut [u32],
+    shard: usize,
+    first: usize,
+    mean: &mut [f32],
+) -> Result<(), AverageError> {
     Method::validate(config)?;
     let Unit { elements, words, .. } = Method::unit(config);
     let total = AverageError::check(packets, weights, mean.len(), config.packet_words(mean.len()))?;
-    let row = mean.len().div_ceil(elements) * elements;
+    let row = shard.div_ceil(elements) * elements;
     let (got, expected) = (state.len(), packets.len() * row);
     assert_eq!(got, expected, "state of {got} words for {} ranks, which need {expected}", packets.len());
     let state: &mut [f32] = bytemuck::cast_slice_mut(state);
@@ -223,8 +237,8 @@ pub fn average(
     let rows = state.chunks_exact_mut(row.max(1)).zip(packets.iter().zip(weights));
     for (tracked, (packet, weight)) in rows {
         let factor = factor(*weight, total);
-        let units =
-            tracked.chunks_exact_mut(elements).zip(packet.chunks(words)).zip(mean.chunks_mut(elements));
+        let tracked = tracked[first..].chunks_exact_mut(elements);
+        let units = tracked.zip(packet.chunks(words)).zip(mean.chunks_mut(elements));
         for ((tracked, packet), mean) in units {
             let factor = (*weight > 0).then_some(factor);
             follow(config, packet, tracked, factor, mean);
@@ -341,5 +355,17 @@ impl Method for Config {
         mean: &mut [f32],
     ) -> Result<(), AverageError> {
         average(self, packets, weights, state, mean)
+    }
+
+    fn average_part(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        state: &mut [u32],
+        shard: usize,
+        part: Range<usize>,
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        average_part(self, packets, weights, state, shard, part.start, mean)
     }
 }

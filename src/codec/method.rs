@@ -1,6 +1,7 @@
 //! What every codec can do, whichever it is.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::{AverageError, CodecId, ConfigError, Gradient, Parameter, StateError, Stats, Step, Unit};
 
@@ -119,6 +120,29 @@ pub trait Method {
         state: &mut [u32],
         mean: &mut [f32],
     ) -> Result<(), AverageError>;
+
+    /// See [`Codec::averages_in_parts`](super::Codec::averages_in_parts). Only `topk` looks at whole packets, on request.
+    fn averages_in_parts(&self) -> bool {
+        true
+    }
+
+    /// See [`Codec::average_part`](super::Codec::average_part). A codec with a state for means finds the part in it.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn average_part(
+        &self,
+        packets: &[&[u32]],
+        weights: &[u32],
+        state: &mut [u32],
+        shard: usize,
+        part: Range<usize>,
+        mean: &mut [f32],
+    ) -> Result<(), AverageError> {
+        let _ = (shard, part);
+        self.average(packets, weights, state, mean)
+    }
 }
 
 /// Puts `value` into `field` if it fits: the body of a [`Method::set_parameter`].

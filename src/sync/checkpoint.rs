@@ -8,8 +8,9 @@ use gradwire_transport::Operation;
 
 use super::exchange::Exchange;
 use super::hierarchy::Sites;
+use super::reshape::Parts;
 use super::scale::Moment;
-use super::{SyncError, Synchronizer, give_up, powersgd};
+use super::{Shares, SyncError, Synchronizer, give_up, powersgd, shares};
 use crate::codec::Step;
 use crate::optim::Saved;
 
@@ -29,6 +30,8 @@ pub struct Checkpoint {
     /// The site of each rank, counted from 0 in the order of their first ranks; empty where there is no
     /// [`hierarchy`](super::hierarchy).
     pub sites: Vec<u32>,
+    /// By rank, in whose proportion shards are; empty for equal ones.
+    pub shares: Vec<u32>,
     /// The step that comes next, at least 1.
     pub next_step: u64,
     /// The codec's scale: `None` for a codec without one, and while it is still to be agreed on.
@@ -71,6 +74,7 @@ impl Synchronizer {
             elements: self.layout.elements() as u64,
             scheme: self.scheme.id().into(),
             sites: self.sites.as_ref().map_or_else(Vec::new, Sites::numbers),
+            shares: self.weights.clone(),
             next_step: self.next.get(),
             scale_log2: self.scale_log2(),
             moment,
@@ -86,9 +90,9 @@ impl Synchronizer {
 
     /// Goes on from `checkpoint`, which this rank took in a run of the same settings and world size. All ranks call this,
     /// with checkpoints that they took after the same step; the next step then gives the bits that it would have given
-    /// in that run.
+    /// in that run. Shares that were learned in that run are those of this one, and not learned again.
     ///
-    /// **Price**: one all-gather of 40 bytes, 48 for an optimizer that counts its steps.
+    /// **Price**: one all-gather of 48 bytes, 56 for an optimizer that counts its steps.
     ///
     /// # Errors
     ///
@@ -106,10 +110,42 @@ impl Synchronizer {
     }
 
     fn restore_inner(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
-        let next = self.check_checkpoint(checkpoint)?;
-        self.compare_checkpoints(checkpoint)?;
-        // Nothing has changed so far, and from here on only a device can fail.
+        let before = self.share_as(checkpoint)?;
+        let next = match self.check_checkpoint(checkpoint) {
+            Ok(next) => self.compare_checkpoints(checkpoint).map(|()| next),
+            Err(error) => Err(error),
+        };
+        let next = next.inspect_err(|_| {
+            if let Some((weights, parts)) = before {
+                self.weights = weights;
+                self.swap(parts);
+            }
+        })?;
+        // From here on only a device can fail.
         self.next = next;
+        self.learned =
+            matches!(self.config.shares, Shares::Learned { steps } if next.get() > steps.get().into());
+        self.take_over(checkpoint)
+    }
+
+    /// Makes shards as they are in `checkpoint`, where they can be learned; what was there before, if that was another
+    /// thing.
+    fn share_as(&mut self, checkpoint: &Checkpoint) -> Result<Option<(Vec<u32>, Parts)>, SyncError> {
+        let Checkpoint { shares, .. } = checkpoint;
+        if *shares == self.weights || !matches!(self.config.shares, Shares::Learned { .. }) {
+            return Ok(None);
+        }
+        checkpoint.check_shares(self.layout.world_size())?;
+        let (elements, own) = (self.layout.elements(), self.world().rank().index());
+        let layout = shares::layout(elements, self.world(), shares, self.config.scheme.group());
+        let zeros = vec![0.0; layout.range(own).len()];
+        let parts = Parts::new(&self.config, &self.tensors, layout, own, zeros)?;
+        let weights = std::mem::replace(&mut self.weights, shares.clone());
+        Ok(Some((weights, self.swap(parts))))
+    }
+
+    /// Goes on with the state in a checkpoint that was checked.
+    pub(super) fn take_over(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
         self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer, &checkpoint.parameters)?;
         self.exchange.restore(checkpoint)?;
         if let Some(momentum) = &mut self.momentum {

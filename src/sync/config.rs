@@ -1,7 +1,9 @@
 //! How to synchronise: what all ranks choose alike, and where each computes.
 
+use gradwire_transport::frame::MAX_PAYLOAD;
+
 use super::powersgd::Shape;
-use super::{Backend, Scheme};
+use super::{Backend, Scheme, Shares};
 use crate::codec::Codec;
 use crate::optim;
 
@@ -40,7 +42,8 @@ pub enum OptimizerOn {
     Device,
 }
 
-/// How to synchronise. All but `backend` and `optimizer_on` must be equal on all ranks, and is compared before the first step.
+/// How to synchronise. All but `backend`, `optimizer_on` and what a rank [declares](Shares::Declared) of its speed must be equal
+/// on all ranks, and is compared before the first step.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// What the gradient travels as.
@@ -61,6 +64,12 @@ pub struct Config {
     /// Elements of each tensor in the parameters, in order, together all of them; only LAMB looks at them. Default: none
     /// named, which means that all parameters are one tensor.
     pub tensors: Vec<usize>,
+    /// How large the shard of each rank is. Default [`Shares::Equal`].
+    pub shares: Shares,
+    /// Bytes of packets and parameters that travel as one piece, while the next is encoded and others are averaged: as many
+    /// whole units of the codec (4 bytes of parameters) as that holds, but at least one, and at most 1 MiB. Default 1 MiB; less
+    /// only makes sense in tests.
+    pub piece_bytes: usize,
     /// The site of each rank, equal numbers for ranks that share a fast network: see [`hierarchy`](super::hierarchy). Default:
     /// none named, which means that all ranks exchange alike.
     pub sites: Vec<u32>,
@@ -83,6 +92,8 @@ impl Config {
             optimizer_on: OptimizerOn::default(),
             nonfinite: NonFinite::default(),
             tensors: Vec::new(),
+            shares: Shares::default(),
+            piece_bytes: MAX_PAYLOAD,
             sites: Vec::new(),
             inner: Codec::Bf16,
         }

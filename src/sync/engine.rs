@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::SyncError;
-use super::packet::read_words;
+use super::packet::{body, read_words};
 #[cfg(feature = "gpu")]
 use crate::codec::Input;
 use crate::codec::{Codec, Gradient, Stats, Step};
@@ -27,9 +27,10 @@ pub enum Backend {
 /// Codec state and buffers of one rank, allocated once.
 pub(super) struct Engine {
     place: Place,
-    /// Packets of all owners, one behind the other: shards start on a unit, and so on a word.
+    /// Packets of all owners, one behind the other: shards start on a unit, and so on a word. Empty until all of a gradient
+    /// is encoded at once.
     words: Vec<u32>,
-    /// The received packets of the own shard, by rank.
+    /// The received packets of the own shard, by rank, where they are averaged whole.
     received: Vec<Vec<u32>>,
 }
 
@@ -62,7 +63,7 @@ impl Engine {
     pub(super) fn new(
         backend: &Backend,
         codec: &Codec,
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
         let (encoded, averaged) = (layout.elements(), layout.range(own).len());
@@ -87,7 +88,7 @@ impl Engine {
             }
         };
         let received = vec![Vec::new(); senders];
-        Ok(Self { place, words: vec![0; codec.packet_words(n)], received })
+        Ok(Self { place, words: Vec::new(), received })
     }
 
     /// Encodes all elements; [`Self::packet`] then gives each owner's words.
@@ -97,12 +98,55 @@ impl Engine {
         step: Step,
         gradient: Gradient<'_>,
     ) -> Result<Stats, SyncError> {
+        self.words.resize(codec.packet_words(gradient.len()), 0);
         match &mut self.place {
             Place::Cpu { state, .. } => Ok(codec.encode(step, gradient, state, &mut self.words)),
             #[cfg(feature = "gpu")]
             Place::Gpu { encode, .. } => {
                 encode.set_input(gradient.input())?;
                 Ok(encode.encode(codec, step, gradient, &mut self.words)?)
+            }
+        }
+    }
+
+    /// Before [`Self::encode_part`]: a device encodes everything at once, a CPU nothing yet.
+    pub(super) fn begin(
+        &mut self,
+        codec: &Codec,
+        step: Step,
+        gradient: Gradient<'_>,
+    ) -> Result<Stats, SyncError> {
+        match &self.place {
+            Place::Cpu { .. } => Ok(Stats::default()),
+            #[cfg(feature = "gpu")]
+            Place::Gpu { .. } => self.encode(codec, step, gradient),
+        }
+    }
+
+    /// The `words` of the elements `part`, which start on a unit and end on one or with a shard, of a gradient that was begun
+    /// with; what was counted in them and not in the beginning. Each part is encoded once in a step.
+    pub(super) fn encode_part(
+        &mut self,
+        codec: &Codec,
+        step: Step,
+        gradient: Gradient<'_>,
+        part: Range<usize>,
+        words: &mut Vec<u32>,
+    ) -> Stats {
+        let unit = codec.unit();
+        match &mut self.place {
+            Place::Cpu { state, .. } => {
+                words.resize(codec.packet_words(part.len()), 0);
+                // As in `packet`.
+                let first = (part.start / unit.elements * unit.state_words).min(state.len());
+                let state = &mut state[first..][..codec.state_words(part.len())];
+                codec.encode(step, gradient.slice(part), state, words)
+            }
+            #[cfg(feature = "gpu")]
+            Place::Gpu { .. } => {
+                words.clear();
+                words.extend_from_slice(self.packet(codec, &part));
+                Stats::default()
             }
         }
     }
@@ -145,13 +189,52 @@ impl Engine {
         &self.words[first..first + words]
     }
 
-    /// The words of the received packets, by rank.
-    #[cfg(feature = "gpu")]
-    pub(super) fn received(&mut self, packets: &[Bytes]) -> Vec<&[u32]> {
-        read_all(&mut self.received, packets)
+    /// Whether [`Self::average_part`] can take the place of [`Self::average_received`].
+    pub(super) fn averages_in_parts(&self, codec: &Codec) -> bool {
+        match &self.place {
+            Place::Cpu { .. } => codec.averages_in_parts(),
+            #[cfg(feature = "gpu")]
+            Place::Gpu { .. } => false,
+        }
     }
 
-    /// The weighted mean of the received packets, which are known to fit the shard, into `mean`.
+    /// Makes room for packets of this many words, one from each rank, that come in parts.
+    pub(super) fn expect(&mut self, words: usize) {
+        self.received.iter_mut().for_each(|packet| packet.resize(words, 0));
+    }
+
+    /// Puts words of the packet of `rank` where they belong, from the word `first` on.
+    pub(super) fn receive(&mut self, rank: usize, first: usize, words: &[u32]) {
+        self.received[rank][first..first + words.len()].copy_from_slice(words);
+    }
+
+    /// The words of the received packets, by rank.
+    #[cfg(feature = "gpu")]
+    pub(super) fn received(&self) -> Vec<&[u32]> {
+        self.received.iter().map(Vec::as_slice).collect()
+    }
+
+    /// The weighted mean of the elements `part` of a shard of `shard`, from the words of each rank, into `mean`. Each part is
+    /// averaged once in a step.
+    pub(super) fn average_part(
+        &mut self,
+        codec: &Codec,
+        words: &[&[u32]],
+        weights: &[u32],
+        shard: usize,
+        part: Range<usize>,
+        mean: &mut [f32],
+    ) -> Result<(), SyncError> {
+        match &mut self.place {
+            Place::Cpu { mean_state, .. } => {
+                Ok(codec.average_part(words, weights, mean_state, shard, part, mean)?)
+            }
+            #[cfg(feature = "gpu")]
+            Place::Gpu { .. } => unreachable!("a device averages whole packets, and says so"),
+        }
+    }
+
+    /// The weighted mean of `packets`, which are known to fit the shard, into `mean`.
     pub(super) fn average(
         &mut self,
         codec: &Codec,
@@ -159,7 +242,20 @@ impl Engine {
         weights: &[u32],
         mean: &mut [f32],
     ) -> Result<(), SyncError> {
-        let packets = read_all(&mut self.received, packets);
+        for (words, packet) in self.received.iter_mut().zip(packets) {
+            read_words(body(packet), words);
+        }
+        self.average_received(codec, weights, mean)
+    }
+
+    /// The same of the packets that came in parts.
+    pub(super) fn average_received(
+        &mut self,
+        codec: &Codec,
+        weights: &[u32],
+        mean: &mut [f32],
+    ) -> Result<(), SyncError> {
+        let packets: Vec<&[u32]> = self.received.iter().map(Vec::as_slice).collect();
         match &mut self.place {
             #[cfg(feature = "gpu")]
             Place::Gpu { average: Some(average), .. } => Ok(average.average(codec, &packets, weights, mean)?),
@@ -169,12 +265,4 @@ impl Engine {
             Place::Cpu { mean_state, .. } => Ok(codec.average(&packets, weights, mean_state, mean)?),
         }
     }
-}
-
-/// The words of `packets`, by rank, in buffers that stay from step to step.
-fn read_all<'a>(received: &'a mut [Vec<u32>], packets: &[Bytes]) -> Vec<&'a [u32]> {
-    for (words, packet) in received.iter_mut().zip(packets) {
-        read_words(packet, words);
-    }
-    received.iter().map(Vec::as_slice).collect()
 }

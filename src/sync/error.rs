@@ -6,6 +6,7 @@ use super::hierarchy;
 use super::packet::PacketError;
 use super::powersgd::{self, ShapeError};
 use super::restore::RestoreError;
+use super::shares::SharesError;
 use crate::codec::{self, AverageError};
 use crate::optim;
 
@@ -87,6 +88,9 @@ pub enum SyncError {
     /// The caller's sites do not fit the world, the codec or the scheme.
     #[error(transparent)]
     Sites(#[from] hierarchy::ConfigError),
+    /// The caller's shares do not fit the world.
+    #[error(transparent)]
+    Shares(#[from] SharesError),
     /// The caller's tensor shapes do not fit the parameters.
     #[error(transparent)]
     Shapes(#[from] ShapeError),

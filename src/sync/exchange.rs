@@ -29,7 +29,7 @@ pub(super) enum Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Self, SyncError> {
+    pub(super) fn new(config: &Config, layout: &ShardLayout, own: usize) -> Result<Self, SyncError> {
         Ok(match config.scheme {
             Scheme::Codec(codec) => match Sites::new(&config.sites) {
                 None => Self::Packets(Box::new(Packets::new(codec, config, layout, own)?)),
@@ -68,21 +68,24 @@ impl Exchange {
         Ok(())
     }
 
-    /// Encodes and sends `gradient` as far as it takes for every rank to have every rank's header: those, in rank order.
+    /// Encodes and sends `gradient` as far as it takes for every rank to have every rank's header: those, in rank order. What
+    /// comes of [`Self::mean`] on the way may be in `mean` already.
     pub(super) fn offer(
         &mut self,
         turn: &mut Turn<'_>,
         gradient: Gradient<'_>,
         samples: u32,
+        mean: &mut [f32],
     ) -> Result<Vec<Header>, SyncError> {
         match self {
-            Self::Packets(packets) => packets.offer(turn, gradient, samples),
+            Self::Packets(packets) => packets.offer(turn, gradient, samples, mean),
             Self::Hierarchy(hierarchy) => hierarchy.offer(turn, gradient, samples),
             Self::PowerSgd(powersgd) => powersgd.offer(turn, gradient, samples),
         }
     }
 
-    /// The weighted mean of what was offered, of the own shard, into `mean`. Not called for a step that no rank takes.
+    /// The weighted mean of what was offered, of the own shard, into `mean`, which is as [`Self::offer`] left it. Not called
+    /// for a step that no rank takes.
     pub(super) fn mean(
         &mut self,
         turn: &mut Turn<'_>,
@@ -98,7 +101,7 @@ impl Exchange {
 
     /// In place of [`Self::mean`] for whoever makes the mean itself: the codec, and the words of each rank's packet.
     #[cfg(feature = "gpu")]
-    pub(super) fn received(&mut self) -> Option<(Codec, Vec<&[u32]>)> {
+    pub(super) fn received(&self) -> Option<(Codec, Vec<&[u32]>)> {
         match self {
             Self::Packets(packets) => Some(packets.received()),
             Self::Hierarchy(_) | Self::PowerSgd(_) => None,

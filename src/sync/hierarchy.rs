@@ -39,7 +39,7 @@
 //! # Price
 //!
 //! Bytes that the S ranks of a site send together in a step, of n parameters; q and p are the bytes of an element in the run's
-//! codec and in the inner one, and a header has 32 bytes.
+//! codec and in the inner one, and head and tail of a packet have 32 bytes.
 //!
 //! | round | inside the site | to other sites |
 //! |---|---|---|

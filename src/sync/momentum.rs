@@ -24,7 +24,7 @@ pub(super) struct Momentum {
 
 impl Momentum {
     /// `None` for an optimizer that gradients travel to in every step.
-    pub(super) fn new(config: &Config, layout: ShardLayout, own: usize) -> Result<Option<Self>, SyncError> {
+    pub(super) fn new(config: &Config, layout: &ShardLayout, own: usize) -> Result<Option<Self>, SyncError> {
         let Some(decay) = config.optimizer.momentum_decay() else { return Ok(None) };
         let zeros = vec![0.0; layout.elements()];
         let (scheme, inner, backend) = (Codec::F32.into(), Codec::F32, Backend::Cpu);

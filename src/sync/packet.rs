@@ -1,4 +1,4 @@
-//! What one rank sends to the owner of a shard: a header, then the words of a codec, or of a collective of its own.
+//! What one rank sends to the owner of a shard: a head, the words of a codec or of a collective of its own, and a tail.
 //!
 //! **Wire layout**, little-endian:
 //!
@@ -9,22 +9,27 @@
 //! | 2..4 | reserved | 0 |
 //! | 4..8 | samples | weight of the sender's gradient |
 //! | 8..16 | elements | of this shard, without padding; for [`super::powersgd`] the words that follow |
-//! | 16..24 | nonfinite | elements of the sender's WHOLE gradient that are not finite |
-//! | 24..32 | saturated | codes of the sender's WHOLE gradient that were clamped |
-//! | 32.. | words | `u32` each |
+//! | 16..16 + 4w | words | w of them, `u32` each |
+//! | then 8 | nonfinite | elements of the sender's WHOLE gradient that are not finite |
+//! | then 8 | saturated | codes of the sender's WHOLE gradient that were clamped |
 //!
 //! The counts stand in every packet, so that all ranks learn in the same exchange whose gradient was not
-//! finite, and decide alike.
+//! finite, and decide alike. They stand at its end, because they are known when all of the gradient is encoded, and the
+//! first words are on their way long before.
 
 use bytes::Bytes;
 use gradwire_transport::Rank;
 
 use super::scheme::{SchemeId, UnknownScheme};
 use crate::codec::convert::widen_f16;
-use crate::codec::{Codec, CodecId, Stats};
+use crate::codec::{Codec, CodecId, StateError, Stats};
+use crate::optim;
 
 /// Bytes before the words.
-pub const HEADER_BYTES: usize = 32;
+pub const HEAD_BYTES: usize = 16;
+
+/// Bytes behind them.
+pub const TAIL_BYTES: usize = 16;
 
 /// What a packet must be: the same for sender and receiver, who compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +40,11 @@ pub struct Form {
     pub scale_log2: i8,
     /// Elements that the words stand for.
     pub elements: u64,
-    /// `u32` words behind the header.
+    /// `u32` words between head and tail.
     pub words: usize,
 }
 
-/// What a packet says about its words.
+/// What a packet says about its words, in its head and its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Codec, scale and lengths.
@@ -56,7 +61,7 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// Another number of bytes than header and words of the shard take.
+    /// Another number of bytes than head, words of the shard and tail take.
     #[error("packet of {have} bytes, the shard needs {need}")]
     Length {
         /// Bytes that came.
@@ -107,13 +112,19 @@ pub enum PacketError {
     /// header of the step counts an element that is not finite, or in one of [`super::powersgd`].
     #[error("word {index} is {found:e}, must be a number of at most {limit:e} in magnitude")]
     Magnitude {
-        /// Which word behind the header.
+        /// Which word behind the head.
         index: usize,
         /// What was there.
         found: f32,
         /// The largest magnitude that is taken.
         limit: f32,
     },
+    /// State for means, of a shard that changes hands, that no owner has.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// State of the optimizer, of a shard that changes hands, that no step leaves.
+    #[error(transparent)]
+    Optimizer(#[from] optim::RestoreError),
     /// A moment that no gradient has (see [`super::scale`]).
     #[error("a sum of squares of {found}, must be finite and not negative")]
     Moment {
@@ -134,10 +145,10 @@ impl Form {
         }
     }
 
-    /// Bytes of the packet, header included.
+    /// Bytes of the packet, head and tail included.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        HEADER_BYTES + 4 * self.words
+        HEAD_BYTES + 4 * self.words + TAIL_BYTES
     }
 
     /// With what one rank has to say.
@@ -145,53 +156,99 @@ impl Form {
     pub const fn header(self, samples: u32, stats: Stats) -> Header {
         Header { form: self, samples, nonfinite: stats.nonfinite, saturated: stats.saturated }
     }
-}
 
-impl Header {
-    /// Header and `words`, as many as the form says, as they travel.
+    /// The head of a rank whose gradient has this weight.
     #[must_use]
-    pub fn packet(&self, words: &[u32]) -> Bytes {
-        debug_assert_eq!(words.len(), self.form.words, "words of a packet");
-        let mut out = vec![0; HEADER_BYTES + 4 * words.len()];
-        let (head, body) = out.split_at_mut(HEADER_BYTES);
-        head[0] = self.form.codec.into();
-        head[1] = self.form.scale_log2.cast_unsigned();
-        head[4..8].copy_from_slice(&self.samples.to_le_bytes());
-        head[8..16].copy_from_slice(&self.form.elements.to_le_bytes());
-        head[16..24].copy_from_slice(&self.nonfinite.to_le_bytes());
-        head[24..32].copy_from_slice(&self.saturated.to_le_bytes());
-        write_words(words.iter().copied(), body);
-        out.into()
+    pub fn head(&self, samples: u32) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[0] = self.codec.into();
+        head[1] = self.scale_log2.cast_unsigned();
+        head[4..8].copy_from_slice(&samples.to_le_bytes());
+        head[8..].copy_from_slice(&self.elements.to_le_bytes());
+        head
     }
 
-    /// Reads the header of a packet that must be of the form `ours`.
+    /// Reads the samples from the head of a packet that must be of this form.
     ///
     /// # Errors
     ///
     /// Whatever does not fit, with both numbers.
-    pub fn decode(packet: &[u8], ours: Form) -> Result<Self, PacketError> {
-        let need = ours.bytes();
-        let (Some(head), true) = (packet.first_chunk::<HEADER_BYTES>(), packet.len() == need) else {
-            return Err(PacketError::Length { have: packet.len(), need });
-        };
+    pub fn decode_head(&self, head: &[u8; HEAD_BYTES]) -> Result<u32, PacketError> {
         let theirs = SchemeId::try_from(head[0])?;
-        if theirs != ours.codec {
-            return Err(PacketError::Codec { theirs, ours: ours.codec });
+        if theirs != self.codec {
+            return Err(PacketError::Codec { theirs, ours: self.codec });
         }
         let theirs = i8::from_le_bytes([head[1]]);
-        if theirs != ours.scale_log2 {
-            return Err(PacketError::Scale { theirs, ours: ours.scale_log2 });
+        if theirs != self.scale_log2 {
+            return Err(PacketError::Scale { theirs, ours: self.scale_log2 });
         }
         let found = u16::from_le_bytes([head[2], head[3]]);
         if found != 0 {
             return Err(PacketError::Reserved { found });
         }
         let theirs = number(head, 8);
-        if theirs != ours.elements {
-            return Err(PacketError::Elements { theirs, ours: ours.elements });
+        if theirs != self.elements {
+            return Err(PacketError::Elements { theirs, ours: self.elements });
         }
-        let samples = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        Ok(ours.header(samples, Stats { nonfinite: number(head, 16), saturated: number(head, 24) }))
+        Ok(u32::from_le_bytes([head[4], head[5], head[6], head[7]]))
+    }
+}
+
+/// The tail of a rank that counted this in its whole gradient.
+#[must_use]
+pub fn tail(stats: Stats) -> [u8; TAIL_BYTES] {
+    let mut tail = [0; TAIL_BYTES];
+    tail[..8].copy_from_slice(&stats.nonfinite.to_le_bytes());
+    tail[8..].copy_from_slice(&stats.saturated.to_le_bytes());
+    tail
+}
+
+/// The counts in a tail, which may be any.
+#[must_use]
+pub fn decode_tail(tail: &[u8; TAIL_BYTES]) -> Stats {
+    Stats { nonfinite: number(tail, 0), saturated: number(tail, 8) }
+}
+
+/// The words of a packet, as they travel; none of one that is too short for head and tail.
+#[must_use]
+pub fn body(packet: &[u8]) -> &[u8] {
+    let end = packet.len().saturating_sub(TAIL_BYTES);
+    packet.get(HEAD_BYTES..end).unwrap_or_default()
+}
+
+impl Header {
+    /// Head, `words`, as many as the form says, and tail, as they travel.
+    #[must_use]
+    pub fn packet(&self, words: &[u32]) -> Bytes {
+        debug_assert_eq!(words.len(), self.form.words, "words of a packet");
+        let mut out = vec![0; HEAD_BYTES + 4 * words.len() + TAIL_BYTES];
+        let (head, rest) = out.split_at_mut(HEAD_BYTES);
+        let (body, end) = rest.split_at_mut(4 * words.len());
+        head.copy_from_slice(&self.form.head(self.samples));
+        write_words(words.iter().copied(), body);
+        end.copy_from_slice(&tail(self.stats()));
+        out.into()
+    }
+
+    /// What the sender counted in its whole gradient.
+    #[must_use]
+    pub const fn stats(&self) -> Stats {
+        Stats { nonfinite: self.nonfinite, saturated: self.saturated }
+    }
+
+    /// Reads head and tail of a packet that must be of the form `ours`.
+    ///
+    /// # Errors
+    ///
+    /// Whatever does not fit, with both numbers.
+    pub fn decode(packet: &[u8], ours: Form) -> Result<Self, PacketError> {
+        let need = ours.bytes();
+        let (Some(head), Some(tail), true) =
+            (packet.first_chunk(), packet.last_chunk(), packet.len() == need)
+        else {
+            return Err(PacketError::Length { have: packet.len(), need });
+        };
+        Ok(ours.header(ours.decode_head(head)?, decode_tail(tail)))
     }
 }
 
@@ -208,15 +265,16 @@ pub(super) fn check_finite<'a>(
         return Ok(());
     }
     for (header, (rank, packet)) in headers.iter().zip(packets) {
-        if let Some((index, found)) = nonfinite(header.form, packet) {
+        if let Some((index, found)) = nonfinite(header.form.codec, header.form.elements, body(packet)) {
             return Err((rank, PacketError::Magnitude { index, found, limit: f32::MAX }));
         }
     }
     Ok(())
 }
 
-/// The first float that is not finite, and its word.
-fn nonfinite(form: Form, packet: &[u8]) -> Option<(usize, f32)> {
+/// The first float that is not finite, and its word, in the words of `elements` as they travel. None in those of a codec that
+/// sends no floats.
+pub(super) fn nonfinite(codec: SchemeId, elements: u64, body: &[u8]) -> Option<(usize, f32)> {
     /// Looked at without a branch per element, which would keep them from being looked at together.
     const CHUNK: usize = 4096;
     fn first<const BYTES: usize>(
@@ -228,16 +286,14 @@ fn nonfinite(form: Form, packet: &[u8]) -> Option<(usize, f32)> {
         let start = CHUNK * at.enumerate().find(|(_, any)| *any)?.0;
         Some(start + floats[start..].iter().position(bad)?)
     }
-    let body = packet.get(HEADER_BYTES..).unwrap_or_default();
     // What fills the last word up is not looked at.
     let halves = |exponent: u16| {
         let halves = body.as_chunks::<2>().0;
-        let elements =
-            usize::try_from(form.elements).map_or(halves.len(), |elements| elements.min(halves.len()));
+        let elements = usize::try_from(elements).map_or(halves.len(), |elements| elements.min(halves.len()));
         let at = first(&halves[..elements], |half| u16::from_le_bytes(*half) & exponent == exponent)?;
         Some((at, u16::from_le_bytes(halves[at])))
     };
-    match form.codec {
+    match codec {
         SchemeId::Codec(CodecId::F32) => {
             let floats = body.as_chunks::<4>().0;
             let at = first(floats, |float| !f32::from_le_bytes(*float).is_finite())?;
@@ -260,17 +316,16 @@ pub(super) fn write_words(words: impl Iterator<Item = u32>, out: &mut [u8]) {
     }
 }
 
-/// The words of a packet whose header is good, into `words`.
-pub(super) fn read_words(packet: &[u8], words: &mut Vec<u32>) {
+/// The words that travel as `body`, into `words`.
+pub(super) fn read_words(body: &[u8], words: &mut Vec<u32>) {
     words.clear();
-    let body = packet.get(HEADER_BYTES..).unwrap_or_default();
     words.extend(body.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)));
 }
 
-fn number(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&head[at..at + 8]);
-    u64::from_le_bytes(bytes)
+fn number(bytes: &[u8; 16], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
 }
 
 #[cfg(test)]
@@ -293,7 +348,7 @@ mod tests {
             assert_eq!(packet.len(), Form::of(&codec, 17).bytes());
             assert_eq!(Header::decode(&packet, Form::of(&codec, 17)), Ok(header(codec)));
             let mut read = Vec::new();
-            read_words(&packet, &mut read);
+            read_words(body(&packet), &mut read);
             assert_eq!(read, words);
         }
     }

@@ -1,14 +1,17 @@
-//! The exchange of a codec's packets: one all-to-all.
+//! The exchange of a codec's packets: one all-to-all, in pieces.
 
-use bytes::Bytes;
 use gradwire_transport::Operation;
 
 use super::engine::Engine;
 use super::exchange::Turn;
 use super::packet::{Form, Header};
 use super::scaling::Scaling;
-use super::{Checkpoint, Config, GRADIENT, RestoreError, SyncError, bytes_to_peers, headers, scale};
-use crate::codec::{AverageError, Codec, Gradient, Step};
+use super::segments::Segments;
+use super::stream::{Spare, Stream, Task};
+use super::{Checkpoint, Config, GRADIENT, RestoreError, SyncError, scale};
+#[cfg(feature = "gpu")]
+use crate::codec::Codec;
+use crate::codec::{AverageError, Gradient};
 use crate::shard::ShardLayout;
 
 /// One rank's side.
@@ -17,20 +20,22 @@ pub(super) struct Packets {
     engine: Engine,
     layout: ShardLayout,
     own: usize,
-    /// The packets of the step in progress.
-    received: Vec<Bytes>,
+    /// As in [`Config::piece_bytes`].
+    piece_bytes: usize,
+    spare: Spare,
 }
 
 impl Packets {
     pub(super) fn new(
         codec: Codec,
         config: &Config,
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
         let engine = Engine::new(&config.backend, &codec, layout, own)?;
         let scaling = Scaling::new(codec, config.scale);
-        Ok(Self { scaling, engine, layout, own, received: Vec::new() })
+        let (layout, piece_bytes) = (layout.clone(), config.piece_bytes);
+        Ok(Self { scaling, engine, layout, own, piece_bytes, spare: Spare::new() })
     }
 
     pub(super) fn scale_log2(&self) -> Option<i8> {
@@ -62,23 +67,32 @@ impl Packets {
         self.engine.set_state(&checkpoint.codec_state, &checkpoint.mean_state)
     }
 
+    /// What can be averaged piece by piece is in `mean` when this returns.
     pub(super) fn offer(
         &mut self,
         turn: &mut Turn<'_>,
         gradient: Gradient<'_>,
         samples: u32,
+        mean: &mut [f32],
     ) -> Result<Vec<Header>, SyncError> {
         self.scaling.agree(turn, self.layout.world_size(), gradient)?;
-        let outgoing = self.encode(turn.step, gradient, samples)?;
+        let codec = self.scaling.codec();
+        let encoded = self.engine.begin(codec, turn.step, gradient)?;
         turn.watch.lap(&mut turn.report.seconds.encode);
 
-        let expected = vec![outgoing[self.own].len() as u64; outgoing.len()];
-        turn.report.gradient_packet_bytes = bytes_to_peers(&outgoing, self.own);
+        let bytes = |elements| Form::of(codec, elements).bytes() as u64;
+        let lengths: Vec<u64> = self.layout.ranges().map(|range| bytes(range.len())).collect();
+        let expected = vec![lengths[self.own]; lengths.len()];
+        turn.report.gradient_packet_bytes = lengths.iter().sum::<u64>() - lengths[self.own];
         let operation = Operation { step: turn.step.get(), tag: GRADIENT };
-        self.received = turn.communicator.all_to_all(operation, outgoing, &expected)?;
-        turn.watch.lap(&mut turn.report.seconds.exchange);
-        let elements = self.layout.range(self.own).len();
-        headers(turn.step, &self.received, Form::of(self.scaling.codec(), elements))
+        let segments = Segments::new(codec, self.piece_bytes);
+        let (layout, own, step) = (&self.layout, self.own, turn.step);
+        let task = Task { codec, step, gradient, samples, layout, own, segments };
+        let mut stream = Stream::new(task, &mut self.engine, &mut self.spare, mean, encoded);
+        turn.communicator.stream(operation, &lengths, &expected, segments.cut(), &mut stream)?;
+        let headers = stream.finish()?;
+        turn.watch.lap_with(&mut turn.report.seconds, stream.encoding, stream.averaging);
+        Ok(headers)
     }
 
     pub(super) fn mean(
@@ -87,15 +101,18 @@ impl Packets {
         weights: &[u32],
         mean: &mut [f32],
     ) -> Result<(), SyncError> {
-        self.engine.average(self.scaling.codec(), &self.received, weights, mean)?;
+        let codec = self.scaling.codec();
+        if !self.engine.averages_in_parts(codec) {
+            self.engine.average_received(codec, weights, mean)?;
+        }
         self.scaling.note(mean);
         turn.watch.lap(&mut turn.report.seconds.average);
         Ok(())
     }
 
     #[cfg(feature = "gpu")]
-    pub(super) fn received(&mut self) -> (Codec, Vec<&[u32]>) {
-        (*self.scaling.codec(), self.engine.received(&self.received))
+    pub(super) fn received(&self) -> (Codec, Vec<&[u32]>) {
+        (*self.scaling.codec(), self.engine.received())
     }
 
     pub(super) fn follow(&mut self, weights: &[u32], mean: &mut [f32]) -> Result<(), SyncError> {
@@ -104,18 +121,11 @@ impl Packets {
         if codec.mean_state_words(1, codec.unit().elements) > 0 {
             AverageError::check_weights(weights)?;
             // What was encoded was added to the sender's copy of its state: the owner's copy must follow, step or not.
-            self.engine.average(codec, &self.received, weights, mean)?;
+            // Piece by piece it has done so.
+            if !self.engine.averages_in_parts(codec) {
+                self.engine.average_received(codec, weights, mean)?;
+            }
         }
         Ok(())
-    }
-
-    /// One packet per owner.
-    fn encode(&mut self, step: Step, gradient: Gradient<'_>, samples: u32) -> Result<Vec<Bytes>, SyncError> {
-        let stats = self.engine.encode(self.scaling.codec(), step, gradient)?;
-        let packets = self.layout.ranges().map(|range| {
-            let header = Form::of(self.scaling.codec(), range.len()).header(samples, stats);
-            header.packet(self.engine.packet(self.scaling.codec(), &range))
-        });
-        Ok(packets.collect())
     }
 }

@@ -5,12 +5,16 @@ use std::time::Instant;
 use crate::optim::Exchanged;
 
 /// Wall-clock seconds of one step on this rank, by stage.
+///
+/// Stages overlap: pieces are encoded and averaged while others travel. What this rank computes meanwhile counts where it
+/// belongs, and `exchange` is the rest of that time, so that the sum is still the time of the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Seconds {
     /// Compensate, quantize, pack.
     pub encode: f64,
-    /// All-to-all of the packets, and the agreement on a scale in the first step. Includes waiting for slower ranks.
+    /// All-to-all of the packets, less the time in which this rank encoded and averaged meanwhile, and the agreement on a scale
+    /// in the first step. Includes waiting for slower ranks.
     pub exchange: f64,
     /// Weighted mean of the own shard.
     pub average: f64,
@@ -51,6 +55,8 @@ pub struct StepReport {
     pub saturated: Vec<u64>,
     /// Gradient elements that were not finite, by rank.
     pub nonfinite: Vec<u64>,
+    /// Parameters that this rank owned in the step: its shard.
+    pub owned: usize,
     /// True if the step was not taken because of non-finite elements ([`super::NonFinite::Skip`]): parameters and
     /// optimizer are as before.
     pub skipped: bool,
@@ -75,6 +81,7 @@ impl StepReport {
             seconds: Seconds::default(),
             saturated: zeros.clone(),
             nonfinite: zeros,
+            owned: 0,
             skipped: false,
             reset: false,
             exchanged: Exchanged::Gradient,
@@ -96,5 +103,15 @@ impl Stopwatch {
         let now = Instant::now();
         *stage += now.duration_since(self.0).as_secs_f64();
         self.0 = now;
+    }
+
+    /// Adds the time since the last lap to the exchange, but for these seconds of other stages within it.
+    pub(super) fn lap_with(&mut self, seconds: &mut Seconds, encode: f64, average: f64) {
+        let mut all = 0.0;
+        self.lap(&mut all);
+        seconds.encode += encode;
+        seconds.average += average;
+        // Never below 0, for all that is rounded.
+        seconds.exchange += (all - encode - average).max(0.0);
     }
 }

@@ -123,6 +123,20 @@ pub(super) type Common = (&'static str, u64, fn(u64) -> String);
 const NO_SCALE: u64 = 256;
 
 impl Checkpoint {
+    /// Whether a world of `ranks` can have these shares.
+    pub(super) fn check_shares(&self, ranks: usize) -> Result<(), RestoreError> {
+        if self.shares.is_empty() {
+            return Ok(());
+        }
+        RestoreError::check("number of shares", self.shares.len() as u64, ranks as u64)?;
+        let some = self.shares.iter().any(|weight| *weight > 0);
+        RestoreError::check_most(
+            "number of ranks without a share",
+            if some { 0 } else { ranks as u64 },
+            ranks as u64 - 1,
+        )
+    }
+
     /// Checks what says where it is from, lengths, counts and floats against a fresh checkpoint of this rank; the step that
     /// comes next.
     pub(super) fn check(&self, here: &Self) -> Result<Step, RestoreError> {
@@ -131,6 +145,7 @@ impl Checkpoint {
             ("rank", self.rank.into(), here.rank.into()),
             ("number of parameters", self.elements, here.elements),
             ("fingerprint of sites", fingerprint(&self.sites), fingerprint(&here.sites)),
+            ("fingerprint of shares", fingerprint(&self.shares), fingerprint(&here.shares)),
             ("codec", self.scheme.into(), here.scheme.into()),
             ("length of the codec's state", self.codec_state.len() as u64, here.codec_state.len() as u64),
             ("length of the mean's state", self.mean_state.len() as u64, here.mean_state.len() as u64),
@@ -152,8 +167,8 @@ impl Checkpoint {
             if !(found.is_finite() && found >= 0.0) {
                 return Err(RestoreError::Moment { found });
             }
-            let most = self.parameters.len() as u64;
-            RestoreError::check_most("number of elements of the last mean", moment.elements, most)?;
+            // Of the shard that it was taken in: a shard that changed hands since may be smaller.
+            RestoreError::check_most("number of elements of the last mean", moment.elements, self.elements)?;
         }
         RestoreError::check_finite("parameters", &self.parameters)?;
         RestoreError::check_finite("momentum", &self.momentum)?;
@@ -171,6 +186,7 @@ impl Checkpoint {
             ("step of the checkpoint", self.next_step, decimal),
             ("scale of the checkpoint", scale, scale_log2),
             ("number of last means in the checkpoint", self.moment.is_some().into(), decimal),
+            ("fingerprint of shares in the checkpoint", fingerprint(&self.shares), hexadecimal),
             // Powers of decays, and for LAMB the ratios of all tensors: every rank computes all of them.
             ("digest of the optimizer's scalars in the checkpoint", fnv1a(scalars), hexadecimal),
             ("digest of powersgd's factors in the checkpoint", fnv1a(factors), hexadecimal),

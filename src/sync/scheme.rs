@@ -122,6 +122,17 @@ impl Scheme {
         }
     }
 
+    /// Bytes that an owner receives for an element, of each rank: 0 where factors travel, whoever owns what.
+    pub(super) fn bytes_per_element(&self) -> f64 {
+        match self {
+            Self::Codec(codec) => {
+                let unit = codec.unit();
+                4.0 * unit.words as f64 / unit.elements as f64
+            }
+            Self::PowerSgd(_) => 0.0,
+        }
+    }
+
     /// The power of two of codes per gradient unit, for a codec that has one for the whole gradient.
     #[must_use]
     pub fn scale_log2(&self) -> Option<i8> {

@@ -1,6 +1,6 @@
 //! What must be equal on all ranks, compared before the first step.
 //!
-//! **Wire layout**: [`BYTES`] bytes, 32 little-endian `u32` fields, unused ones 0. Each has a name, so that a
+//! **Wire layout**: [`BYTES`] bytes, 35 little-endian `u32` fields, unused ones 0. Each has a name, so that a
 //! difference is reported by name, rank and both values instead of as a run that goes wrong. Codec and optimizer come
 //! before their parameters, so that these have the same names on both sides where they are compared.
 
@@ -8,7 +8,7 @@ use gradwire_transport::Rank;
 
 use super::hierarchy::{Sites, fingerprint};
 use super::scheme::SchemeId;
-use super::{Config, NonFinite, Scale, SyncError};
+use super::{Config, NonFinite, Scale, Shares, SyncError};
 use crate::codec::Parameter;
 use crate::digest::fnv1a;
 use crate::optim::{self, Value};
@@ -16,7 +16,7 @@ use crate::optim::{self, Value};
 /// Bytes of the settings on the wire.
 pub const BYTES: usize = 4 * FIELDS;
 
-const FIELDS: usize = 32;
+const FIELDS: usize = 35;
 
 /// The scheme's own parameters, in the order of [`Scheme::compared`](super::Scheme::compared).
 const PARAMETERS: usize = 5;
@@ -32,6 +32,12 @@ const TENSORS: usize = 28;
 
 /// Behind that: who is in a site with whom, and the codec inside a site, where there are sites.
 const SITES: usize = 29;
+
+/// Behind those: how packets and parameters are cut.
+const PIECE: usize = 32;
+
+/// Behind that: which kind of shares, and a number of that kind.
+const SHARES: usize = 33;
 
 /// A field's name, and how its bits are shown.
 type Field = (&'static str, fn(u32) -> String);
@@ -52,6 +58,9 @@ const LAST: [Field; FIELDS - TENSORS] = [
     ("fingerprint of sites", unsigned),
     ("codec inside a site", codec_name),
     ("fingerprint of parameters of the codec inside a site", unsigned),
+    ("bytes of a piece", unsigned),
+    ("shares", shares_name),
+    ("steps or weights of shares", unsigned),
 ];
 
 /// One rank's settings, as they travel.
@@ -97,6 +106,15 @@ impl Settings {
             fields[SITES + 1] = u32::from(u8::from(config.inner.id()));
             [fields[SITES + 2], _] = split(fnv1a(config.inner.to_string().into_bytes()));
         }
+        fields[PIECE] = u32::try_from(config.piece_bytes).unwrap_or(u32::MAX);
+        let (kind, number) = match &config.shares {
+            Shares::Equal => (0, 0),
+            Shares::Weights(weights) => (1, fnv1a(weights.iter().flat_map(|weight| weight.to_le_bytes()))),
+            Shares::Declared(_) => (2, 0),
+            Shares::Learned { steps } => (3, steps.get().into()),
+        };
+        fields[SHARES] = kind;
+        [fields[SHARES + 1], _] = split(number);
         Self { fields, own, optimizer: config.optimizer }
     }
 
@@ -161,6 +179,14 @@ fn signed(bits: u32) -> String {
 fn codec_name(byte: u32) -> String {
     let id = u8::try_from(byte).ok().and_then(|byte| SchemeId::try_from(byte).ok());
     id.map_or_else(|| byte.to_string(), |id| id.to_string())
+}
+
+fn shares_name(kind: u32) -> String {
+    let names = ["equal", "by weight", "declared", "learned"];
+    usize::try_from(kind)
+        .ok()
+        .and_then(|kind| names.get(kind))
+        .map_or_else(|| kind.to_string(), |name| (*name).to_owned())
 }
 
 fn float(bits: u32) -> String {

@@ -332,6 +332,7 @@ fn a_node_serves_its_numbers_to_prometheus() {
         "gradwire_packet_sent_bytes_total{rank=\"0\",kind=\"gradient\"}",
         "gradwire_peer_udp_sent_bytes_total{rank=\"0\",peer=\"1\"}",
         "gradwire_peer_round_trip_seconds{rank=\"0\",peer=\"1\"}",
+        "gradwire_peer_deadline_seconds{rank=\"0\",peer=\"1\"}",
     ];
     let began = Instant::now();
     let mut missing: Vec<&str> = wanted.to_vec();

@@ -23,6 +23,7 @@ mod flow;
 mod incoming;
 mod limits;
 mod outgoing;
+mod pace;
 mod pieces;
 
 pub use all_gather::all_gather;
@@ -36,4 +37,5 @@ pub(crate) use flow::check;
 pub use limits::Limits;
 pub(crate) use limits::kept_bytes;
 pub use outgoing::Part;
+pub use pace::Pace;
 pub use pieces::Pieces;

@@ -25,7 +25,7 @@ use crate::error::FrameError;
 use crate::world::{Rank, World};
 
 /// Version of every bit that travels: frames, hellos and packets. Peers with another one are refused by name.
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
 
 /// First four bytes of a frame.
 pub const MAGIC: [u8; 4] = *b"GRDW";

@@ -11,10 +11,13 @@
 //! - [`address`], [`file`](mod@file): what is checked before it is used: addresses of ranks, and files that others wrote.
 //! - [`memory`]: a mesh inside one process. `quic` (feature `quic`): a mesh of mutually authenticated QUIC
 //!   connections.
+//!
+//! [`faults`] has two tables: every deadline, and what callers get when something goes wrong.
 
 pub mod address;
 pub mod collective;
 pub mod error;
+pub mod faults;
 pub mod file;
 pub mod frame;
 pub mod launch;

@@ -40,8 +40,9 @@ pub fn mesh(world_size: u32, epoch: u32) -> Vec<MemoryMesh> {
 
 /// One rank's end of a mesh inside one process.
 ///
-/// Queues are not bounded: a frame's payload is shared with its sender, so what waits in a queue costs a handle
-/// of about 100 bytes per frame, and a peer that keeps the rules is at most one operation ahead.
+/// Queues are not bounded: a peer that keeps the rules is at most one operation ahead. A frame's payload is shared with its
+/// sender, so that what waits in a queue costs a handle of about 100 bytes per frame; but for pieces that were made to be
+/// sent, which are nowhere else.
 ///
 /// An endpoint that is dropped without [`close`](Mesh::close), as by a panic, shows at the others as
 /// [`Loss::Closed`], after all its frames.

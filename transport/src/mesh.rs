@@ -45,6 +45,12 @@ pub trait Mesh: Send {
         true
     }
 
+    /// Asks that no more than has come already is taken from the peer, so that it has to wait (true), or that this ends.
+    /// Some frames may still come; all of them are to be taken. Default: nothing, they all come.
+    fn hold(&mut self, from: Rank, hold: bool) {
+        let _ = (from, hold);
+    }
+
     /// Queues `frame` for `to` and returns at once; the payload is shared, not copied. A peer that can't be
     /// reached shows as [`Event::Lost`], not here.
     fn send(&mut self, to: Rank, frame: Frame);

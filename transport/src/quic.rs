@@ -12,6 +12,12 @@
 //! With one, it can make this node store its share of [`Tuning::unconsumed`] plus one frame per stream, and be
 //! noticed: see [`crate::Loss`].
 //!
+//! **One process per identity**: of two that join with one certificate, the one that has bound its socket last takes part, and
+//! the other one ends with [`JoinError::Superseded`]. The time is the sender's claim; only holders of the rank's key can make it.
+//!
+//! **After a failure** the same process can join again, at the same address as soon as the mesh is dropped, in a world of the
+//! next epoch and of the [`Members`] that are left: see [`crate::faults`].
+//!
 //! ```no_run
 //! use gradwire_transport::World;
 //! use gradwire_transport::quic::{Config, Identity, QuicMesh, Rendezvous};
@@ -34,12 +40,14 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gather;
 mod greet;
 mod hello;
 pub mod identity;
 mod join;
 mod link;
 mod load;
+mod members;
 mod mesh;
 mod peers;
 mod reset;
@@ -48,12 +56,14 @@ mod table;
 mod tls;
 
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 pub use config::{Config, MAX_MTU, Rendezvous, Tuning, Waiting};
 pub use congestion::Congestion;
 pub use error::JoinError;
 pub use hello::{Agreement, MAX_AGREEMENT_BYTES, MAX_AGREEMENTS};
 pub use identity::{Authority, Identity, IdentityError, keygen};
+pub use members::Members;
 pub use mesh::QuicMesh;
 pub use peers::{MAX_PEERS_BYTES, Peers, PeersError};
 
@@ -77,7 +87,10 @@ impl QuicMesh {
     /// rendezvous no address ([`JoinError::Address`]), or the port in use.
     pub fn bind(config: Config) -> Result<Pending, JoinError> {
         config.validate()?;
-        let hello = Hello::new(&config.world, &config.agreements)?;
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // Until the year 2554.
+        let generation = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        let hello = Hello::new(&config.world, generation, &config.agreements)?;
         let driver = Driver::bind(&config)?;
         let local = driver.local_addr().map_err(JoinError::Thread)?;
         Ok(Pending { driver, config, hello, local })

@@ -96,16 +96,20 @@ proptest! {
     }
 
     #[test]
-    fn the_pieces_of_a_message_are_all_of_it_and_its_body_is_cut_at_multiples(
+    fn the_pieces_of_a_message_are_all_of_it_its_body_is_cut_at_multiples_and_its_tail_is_apart(
         head in 0..40_u64, piece in 1..40_u64, tail in 0..40_u64, body in 0..200_u64,
     ) {
         let small = |length: u64| usize::try_from(length).unwrap();
         let cut = Cut { head: small(head), piece: small(piece), tail: small(tail) };
         let total = head + body + tail;
         let pieces: Vec<_> = (0..cut.count(total)).map(|index| cut.range(total, index)).collect();
-        prop_assert_eq!(pieces[0].start, 0);
-        prop_assert_eq!(pieces.last().unwrap().end, total);
-        for (index, pair) in (1..).zip(pieces.windows(2)) {
+        let (bodies, tails) = pieces.split_at(pieces.len() - usize::from(tail > 0));
+        prop_assert!(tails.iter().all(|range| *range == (head + body..total)), "{tails:?}");
+        match (bodies.first(), bodies.last()) {
+            (Some(first), Some(last)) => prop_assert_eq!((first.start, last.end), (0, head + body)),
+            _ => prop_assert_eq!((head, body), (0, 0), "only a tail comes alone"),
+        }
+        for (index, pair) in (1..).zip(bodies.windows(2)) {
             prop_assert_eq!(pair[0].end, head + index * piece);
             prop_assert_eq!(pair[1].start, pair[0].end);
         }
@@ -116,7 +120,7 @@ proptest! {
     fn no_frames_make_a_stream_give_a_byte_twice_or_outside(
         frames in prop::collection::vec((0..3_u32, 0..4_u64, 0..12_u64, 0..60_u64, 0..40_usize), 0..40),
     ) {
-        // 5 in front, 16, 16, 8, and 3 behind.
+        // 5 in front and 16, 16, 8, 3 behind.
         let total = 5 + 40 + 3;
         let due = |index| CUT.range(total, index);
         let (now, world) = (Instant::now(), world(0, 2));
@@ -124,7 +128,7 @@ proptest! {
         let mut pieces = Painted::new(Rank(0), 3, vec![48; 2], &[48; 2]);
         let mut came = Vec::new();
         for (from, index, odd, at, length) in frames {
-            let range = due(index.min(2));
+            let range = due(index);
             let part = Part { to: Rank(0), range: range.clone(), total };
             let message = painted(Rank(1), Rank(0), 3, 48);
             let bounds = |range: Range<u64>| usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
@@ -145,7 +149,7 @@ proptest! {
                 Err(error) => prop_assert_eq!(error.culprit(), Some(from)),
                 Ok((offset, bytes)) => {
                     prop_assert_eq!(claims, (offset, bytes.len() as u64));
-                    prop_assert!((0..3).any(|index| due(index) == (offset..offset + claims.1)), "{claims:?}");
+                    prop_assert!((0..4).any(|index| due(index) == (offset..offset + claims.1)), "{claims:?}");
                     prop_assert!(!came.contains(&offset), "{claims:?} came twice");
                     came.push(offset);
                     // Panics if a byte comes twice or lies outside.
@@ -158,7 +162,7 @@ proptest! {
 
 #[test]
 fn pieces_of_another_cut_are_refused() {
-    // 5 in front, 16, 16, and 3 behind.
+    // 5 in front and 16, 16, 3 behind.
     let (now, total) = (Instant::now(), 40);
     for cut in [
         Cut::every(16),
@@ -203,9 +207,11 @@ fn a_cut_or_a_length_that_cannot_be_is_the_callers_fault() {
     assert_eq!(begin(CUT, 8), "no error");
     assert_eq!(begin(CUT, 7), "caller: a message of 7 bytes with rank 1, head and tail have 8");
     let text = begin(Cut { piece: 0, ..CUT }, 8);
-    assert_eq!(text, "caller: pieces of 8 bytes are not in 1..=1048576");
+    assert_eq!(text, "caller: pieces of 0 bytes are not in 1..=1048576");
     let text = begin(Cut { piece: 1 << 20, ..CUT }, 8);
-    assert_eq!(text, "caller: pieces of 1048584 bytes are not in 1..=1048576");
+    assert_eq!(text, "caller: pieces of 1048581 bytes are not in 1..=1048576");
+    let text = begin(Cut { tail: (1 << 20) + 1, ..CUT }, 2 << 20);
+    assert_eq!(text, "caller: pieces of 1048577 bytes are not in 1..=1048576");
     assert!(begin(Cut { head: usize::MAX, ..CUT }, 8).starts_with("caller: pieces of"));
 }
 
@@ -270,6 +276,68 @@ fn a_peer_that_takes_nothing_is_named_at_the_deadline_and_one_that_is_lost_is_no
             "rank 1 took nothing of step 4 for 10.0s, deadline 10.0s (24 of 40 bytes wait)"
         );
     }
+}
+
+#[test]
+fn tails_are_made_after_all_bodies_and_of_nobody_that_is_gone() {
+    let (now, lengths) = (Instant::now(), [8, 8, 8 + 5 * 16, 8 + 2 * 16]);
+    let flow = || {
+        let limits = small_pieces();
+        Flow::new(now, world(0, 4), operation(3, 1), &lengths, &[8; 4], CUT, &limits).unwrap()
+    };
+    let is_tail = |part: &Part| part.range.end == part.total;
+    let mut all = flow();
+    let parts: Vec<_> = std::iter::from_fn(|| all.poll_transmit(|_| true)).collect();
+    let tails: Vec<_> = parts.iter().map(is_tail).collect();
+    // A peer without a body has its head at once.
+    assert_eq!(tails, [[false; 8].as_slice(), &[true; 3]].concat(), "{parts:?}");
+
+    let mut crowded = flow();
+    let parts: Vec<_> = std::iter::from_fn(|| crowded.poll_transmit(|to| to != Rank(2))).collect();
+    assert_eq!(parts.iter().map(is_tail).collect::<Vec<_>>(), [false; 3], "{parts:?}");
+    crowded.handle_room(now, Rank(2));
+    assert!(crowded.poll_transmit(|to| to != Rank(2)).is_none(), "nothing but what waits for room");
+    // Rank 2 has said all, and leaves.
+    let mut peer =
+        Flow::new(now, world(2, 4), operation(3, 1), &[8; 4], &lengths, CUT, &small_pieces()).unwrap();
+    while let Some(part) = peer.poll_transmit(|_| true) {
+        let length = usize::try_from(part.range.end - part.range.start).unwrap();
+        let frame = peer.frame(&part, Bytes::from(vec![0; length]));
+        if part.to == Rank(0) {
+            crowded.handle_frame(now, Rank(2), frame).unwrap();
+        }
+    }
+    crowded.handle_loss(Rank(2), Loss::Closed).unwrap();
+    let parts: Vec<_> = std::iter::from_fn(|| crowded.poll_transmit(|_| true)).collect();
+    assert_eq!(parts.iter().map(|part| part.to).collect::<Vec<_>>(), [Rank(1), Rank(3)]);
+    assert!(parts.iter().all(is_tail), "{parts:?}");
+}
+
+#[test]
+fn a_peer_that_is_held_up_is_not_late_and_the_one_that_is_waited_for_is() {
+    let start = Instant::now();
+    let second = Duration::from_secs(1);
+    let limits = Limits { stall: 10 * second, ..small_pieces() };
+    let mut flow =
+        Flow::new(start, world(0, 3), operation(4, 0), &[40; 3], &[40; 3], Cut::every(16), &limits).unwrap();
+    let mut theirs =
+        Flow::new(start, world(2, 3), operation(4, 0), &[40; 3], &[40; 3], Cut::every(16), &limits).unwrap();
+    flow.handle_hold(start, Rank(1), true);
+    let part = std::iter::from_fn(|| theirs.poll_transmit(|_| true)).find(|part| part.to == Rank(0)).unwrap();
+    let frame = theirs.frame(&part, Bytes::from(vec![0; 16]));
+    flow.handle_frame(start + 5 * second, Rank(2), frame).unwrap();
+    flow.handle_timeout(start + 14 * second).unwrap();
+    assert_eq!(flow.poll_timeout(), Some(start + 15 * second), "rank 1 is not waited for");
+    assert_eq!(flow.handle_timeout(start + 15 * second).unwrap_err().culprit(), Some(Rank(2)));
+
+    flow.handle_hold(start + 15 * second, Rank(2), true);
+    flow.handle_timeout(start + 40 * second).unwrap();
+    assert!(flow.poll_timeout() > Some(start + 40 * second), "nobody is waited for");
+    flow.handle_hold(start + 41 * second, Rank(1), false);
+    let waits = [Rank(1), Rank(2)].map(|peer| flow.longest_wait(peer));
+    assert_eq!(waits, [Duration::ZERO, 10 * second], "what a peer is held up for is no wait for it");
+    flow.handle_timeout(start + 50 * second).unwrap();
+    assert_eq!(flow.handle_timeout(start + 51 * second).unwrap_err().culprit(), Some(Rank(1)));
 }
 
 /// Rank 0's communicator, and rank 1's bare end of the mesh.

@@ -45,6 +45,10 @@ pub(super) fn config(recipe: &mut Recipe<'_>) -> Config {
         nonfinite: if flags & 2 == 0 { NonFinite::Fail } else { NonFinite::Skip },
         ..Config::new(scheme, optimizer)
     };
+    if flags & 8 != 0 {
+        // A unit at a time.
+        config.piece_bytes = 0;
+    }
     if flags & 4 != 0 {
         // Two in each shard.
         let half = elements(&config) / 2;

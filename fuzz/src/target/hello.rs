@@ -8,6 +8,9 @@ use gradwire_transport::{WIRE_VERSION, World};
 
 use crate::{Recipe, memory};
 
+/// The longest hello has 16.5 KiB of text; here it is read, held in two places, and written again into a growing vector.
+const HELD: usize = 128 << 10;
+
 pub fn run(input: &[u8]) {
     let mut recipe = Recipe::new(input);
     let kind = recipe.u8();
@@ -16,7 +19,7 @@ pub fn run(input: &[u8]) {
     match kind % 6 {
         // As it comes.
         0 => {
-            memory::within(64 << 10, || fuzzing::hello(recipe.rest(), &world));
+            memory::within(HELD, || fuzzing::hello(recipe.rest(), &world));
         }
         // With a prefix that fits.
         1 => {
@@ -24,12 +27,13 @@ pub fn run(input: &[u8]) {
             let Ok(length) = u16::try_from(body.len()) else { return };
             let prefix = [&b"GRDH"[..], &WIRE_VERSION.to_le_bytes(), &length.to_le_bytes()];
             let bytes = [&prefix.concat(), body].concat();
-            memory::within(64 << 10, || fuzzing::hello(&bytes, &world));
+            memory::within(HELD, || fuzzing::hello(&bytes, &world));
         }
         // With agreements whose lengths fit, but for what is spoiled.
         2 => {
             let mut body = [size.to_le_bytes(), world.epoch().to_le_bytes(), 1_u32.to_le_bytes()].concat();
-            let count = u16::from(recipe.u8() % 18);
+            body.extend_from_slice(&recipe.array::<8>());
+            let count = u16::from(recipe.u8() % 34);
             body.extend_from_slice(&count.to_le_bytes());
             for _ in 0..2 * count {
                 let length = usize::from(recipe.u8());
@@ -41,7 +45,7 @@ pub fn run(input: &[u8]) {
             let Ok(length) = u16::try_from(body.len()) else { return };
             let prefix = [&b"GRDH"[..], &WIRE_VERSION.to_le_bytes(), &length.to_le_bytes()];
             let bytes = [&prefix.concat(), &body[..]].concat();
-            memory::within(64 << 10, || fuzzing::hello(&bytes, &world));
+            memory::within(HELD, || fuzzing::hello(&bytes, &world));
         }
         3 => {
             let kind = recipe.u8();

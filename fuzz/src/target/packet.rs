@@ -4,7 +4,7 @@
 //! variants give the same bits; and a mean holds no more than its shard needs.
 
 use gradwire::codec::{AverageError, Codec, CodecId, Step, loco};
-use gradwire::sync::packet::{Form, Header};
+use gradwire::sync::packet::{self, Form, HEAD_BYTES, Header};
 
 use crate::{Recipe, memory};
 
@@ -58,14 +58,26 @@ pub fn run(input: &[u8]) {
             assert_ne!(bytes, sent, "a right packet was refused");
             return;
         };
-        let body = bytes.split_off(gradwire::sync::packet::HEADER_BYTES);
-        let words: Vec<u32> = body.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        assert_eq!(header.packet(&words), [bytes, body].concat(), "a packet is written as it was read");
+        let words: Vec<u32> =
+            packet::body(&bytes).as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        assert_eq!(header.packet(&words), bytes, "a packet is written as it was read");
+        pieces(form, &bytes, header);
         headers.push(header);
         packets.push(words);
     }
     let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
     average(&mut recipe, &codec, &packets, &weights, elements);
+}
+
+/// Where a packet comes in pieces, its ends are read alone, and say the same.
+fn pieces(form: Form, bytes: &[u8], whole: Header) {
+    let (Some(head), Some(tail)) = (bytes.first_chunk(), bytes.last_chunk()) else {
+        panic!("a packet of {} bytes was taken", bytes.len());
+    };
+    let samples = form.decode_head(head).unwrap_or_else(|error| panic!("a head that was taken: {error}"));
+    assert_eq!(form.header(samples, packet::decode_tail(tail)), whole, "head and tail alone");
+    assert_eq!(form.head(samples), bytes[..HEAD_BYTES], "a head is written as it was read");
+    assert_eq!(packet::tail(whole.stats()), *tail, "a tail is written as it was read");
 }
 
 /// A packet whose header is right: encoded, with words changed, or of nothing but hostile words.

@@ -7,10 +7,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use gradwire::codec::{Codec, CodecId, WEIGHTED_SUM_LIMIT, loco};
 use gradwire::optim;
+use gradwire::sync::shares::Speed;
 use gradwire::sync::{Backend, Config, Scale, Scheme, powersgd};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::shares::ShareArg;
 use crate::sites::{SiteArgs, Sites};
 use crate::task::{Layout, Task, digits::Digits, text::Text};
 
@@ -103,6 +105,11 @@ pub(crate) struct TrainingArgs {
     /// Seconds without a byte after which a rank is lost, 0.1 to 3600; counts only after all ranks have joined.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub(crate) deadline: f64,
+    /// How much of the parameters each rank owns, averages and sends to the others: `equal`; a weight per rank as in `2,1,1`;
+    /// `learned`, by what 10 steps (`learned:STEPS`) show of lines and processors; `declared`, by the --link and --downlink
+    /// of every node.
+    #[arg(long, value_name = "SHARES", default_value = "equal")]
+    pub(crate) shares: ShareArg,
     #[command(flatten)]
     pub(crate) sites: SiteArgs,
 }
@@ -130,6 +137,9 @@ pub(crate) struct Job {
     pub(crate) seed: u64,
     pub(crate) adapter: Option<String>,
     pub(crate) silence: Duration,
+    pub(crate) shares: ShareArg,
+    /// What is declared of this rank's line.
+    pub(crate) line: Option<Speed>,
     pub(crate) sites: Sites,
 }
 
@@ -225,6 +235,8 @@ impl TrainingArgs {
             seed: self.seed,
             adapter: self.adapter.clone(),
             silence: Duration::from_secs_f64(self.deadline),
+            shares: self.shares.clone(),
+            line: None,
             sites: self.sites.sites(world_size, peers)?,
         })
     }
@@ -256,6 +268,7 @@ impl Job {
             ..Config::new(scheme, self.optimizer)
         };
         self.sites.apply(&mut config);
+        config.shares = self.shares.shares(self.line);
         config
     }
 
@@ -290,6 +303,7 @@ impl Job {
             format!("--deadline={}", self.silence.as_secs_f64()),
         ];
         flags.extend(self.warmup.iter().map(|steps| format!("--warmup={steps}")));
+        flags.push(format!("--shares={}", self.shares));
         flags.extend(self.sites.to_flags());
         flags.extend(self.adapter.iter().map(|name| format!("--adapter={name}")));
         flags
@@ -336,6 +350,7 @@ mod tests {
             "--steps=7",
             "--deadline=1.5",
             "--sites=1,1",
+            "--shares=3,1",
         ];
         let job = Line::parse_from(given).training.job(2, &[]).unwrap();
         let flags = [vec!["x".to_owned()], job.to_flags()].concat();

@@ -2,8 +2,10 @@
 
 pub(crate) mod cpu;
 mod exchange;
+mod fleet;
 mod kernels;
 mod size;
+mod step;
 
 use crate::failure::Failure;
 
@@ -20,15 +22,16 @@ pub(crate) struct Args {
 enum What {
     Kernels(kernels::Args),
     Exchange(exchange::Args),
-    /// One rank of `exchange`, told by its parent what to do.
+    Step(step::Args),
+    /// One rank of `exchange` or `step`, told by its parent what to do.
     #[command(hide = true)]
-    ExchangeRank,
+    Rank,
 }
 
 impl Args {
     /// Whether another process of this program started this one.
     pub(crate) fn has_parent(&self) -> bool {
-        matches!(self.what, What::ExchangeRank)
+        matches!(self.what, What::Rank)
     }
 }
 
@@ -36,6 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match &args.what {
         What::Kernels(args) => kernels::run(args),
         What::Exchange(args) => exchange::run(args),
-        What::ExchangeRank => exchange::rank(),
+        What::Step(args) => step::run(args),
+        What::Rank => fleet::rank(),
     }
 }

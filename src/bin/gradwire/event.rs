@@ -52,6 +52,8 @@ pub(crate) struct Step {
     pub(crate) reset: bool,
     /// Power of two of LoCo's scale.
     pub(crate) scale_log2: Option<i8>,
+    /// Parameters that the rank owned: averaged, and sent to the others.
+    pub(crate) owned: u64,
 }
 
 /// Bytes by kind, in one direction.
@@ -83,7 +85,7 @@ pub(crate) struct Seconds {
     /// Forward and backward pass.
     pub(crate) compute: f64,
     pub(crate) encode: f64,
-    /// All-to-all of the packets, waiting for slower ranks included.
+    /// All-to-all of the packets, waiting for slower ranks included, less what the rank encodes and averages meanwhile.
     pub(crate) exchange: f64,
     pub(crate) average: f64,
     pub(crate) optimizer: f64,
@@ -182,6 +184,7 @@ mod tests {
                 nonfinite,
                 reset,
                 scale_log2,
+                owned: 7,
             };
             let line = serde_json::to_string(&Event::Step { step }).unwrap();
             assert!(line.contains("\"loss\":null"), "{line}");

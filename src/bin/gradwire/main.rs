@@ -19,6 +19,7 @@ mod node;
 mod rank;
 mod report;
 mod say;
+mod shares;
 mod sites;
 mod task;
 mod train;

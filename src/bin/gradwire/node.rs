@@ -1,6 +1,7 @@
 //! `gradwire node`: one rank of a fleet.
 
 mod course;
+mod line;
 mod metrics;
 pub(crate) mod parent;
 mod place;
@@ -11,7 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gradwire::sync::Scheme;
-use gradwire::transport::quic::congestion::{Congestion, Link};
+use gradwire::sync::shares::Speed;
+use gradwire::transport::quic::congestion::Link;
 use gradwire::transport::quic::{Agreement, Config, QuicMesh, Waiting};
 use gradwire::transport::{Communicator, Limits, Rank, Stats};
 
@@ -23,6 +25,7 @@ use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
 use course::Course;
+use line::Line;
 use metrics::Metrics;
 use place::Place;
 use teller::Teller;
@@ -67,10 +70,15 @@ pub(crate) struct Args {
     /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
-    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers; `estimated`
-    /// finds out by itself.
-    #[arg(long, value_name = "estimated|RATE", default_value = "estimated")]
-    link: Link,
+    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers, and the
+    /// longest round trip to a peer, as in 1Gbit,150ms: above 85 ms at 1 Gbit/s, or as much more at another rate, lost packets
+    /// hold a faster line up without it. It costs up to 1.5 MiB of memory for each MiB that is under way in 2.2 round trips.
+    /// `estimated` finds the rate by itself.
+    #[arg(long, value_name = "estimated|RATE[,ROUND_TRIP]", default_value = "estimated")]
+    link: Line,
+    /// What this node's line carries in, for --shares declared [default: as --link].
+    #[arg(long, value_name = "RATE", requires = "link")]
+    downlink: Option<Link>,
     /// Seconds to wait until all ranks are connected, 1 to 86400: ranks may start in any order. Rank 0 then takes up to
     /// 2 s more to tell the others who was missing.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -82,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
     /// Serve Prometheus metrics over plain HTTP at this address, for whoever can reach it: progress, seconds by stage,
-    /// bytes, and per peer bytes, losses and round-trip time [default: none].
+    /// bytes, and per peer bytes, losses, queue, deadline and round-trip time [default: none].
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Print one JSON object on stdout and nothing else there: rank, world_size, and the fields of an entry of `runs`
@@ -101,6 +109,16 @@ impl Args {
     /// Whether this is a child of `train`.
     pub(crate) fn has_parent(&self) -> bool {
         self.report_to_parent
+    }
+
+    /// What is declared of this node's line, if it is.
+    fn speed(&self) -> Option<Speed> {
+        let bytes = |link| match link {
+            Link::Declared(bits) => Some(bits.get() / 8),
+            Link::Estimated => None,
+        };
+        let up = bytes(self.link.rate())?;
+        Some(Speed { up, down: self.downlink.and_then(bytes).unwrap_or(up), owner: 0 })
     }
 }
 
@@ -145,7 +163,9 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         parent::end_with_it()?;
     }
     let world = place.world;
-    let job = args.training.job(world.size(), place.sites())?;
+    let mut job = args.training.job(world.size(), place.sites())?;
+    job.line = args.speed();
+    job.shares.check(world.size(), job.sites.sizes().len(), job.line)?;
     job.sites.check(&[args.codec], world.size())?;
     if !args.report_to_parent {
         // A child of `train` has its parent's options also where its own run has no use for one.
@@ -193,7 +213,7 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     let evaluates = own == 0 || !args.report_to_parent;
     // A parent sees the course of all ranks.
     let course = (!args.report_to_parent).then(|| Course::new(args.every, job.steps));
-    let mut watcher = Watcher { teller, course, metrics, rank: own };
+    let mut watcher = Watcher { teller, course, metrics, rank: own, owned: None };
     let parameters =
         rank::train(communicator, task.as_mut(), &job, args.codec, opened, evaluates, &mut watcher)
             .map_err(Stop::Fault)?;
@@ -210,6 +230,8 @@ struct Watcher<'a> {
     course: Option<Course>,
     metrics: Option<Metrics>,
     rank: u32,
+    /// Parameters of the shard in the step before.
+    owned: Option<u64>,
 }
 
 impl Listener for Watcher<'_> {
@@ -218,6 +240,11 @@ impl Listener for Watcher<'_> {
     }
 
     fn carried(&mut self, step: &Step, stats: &Stats) {
+        let before = self.owned.replace(step.owned);
+        if let Some(before) = before.filter(|before| *before != step.owned && self.course.is_some()) {
+            let (owned, step) = (step.owned, step.step);
+            note!("rank {}: owns {owned} parameters from step {step} on, {before} before", self.rank);
+        }
         if let Some(line) = self.course.as_mut().and_then(|course| course.line(step, stats)) {
             note!("rank {}: {line}", self.rank);
         }
@@ -230,7 +257,7 @@ impl Listener for Watcher<'_> {
 fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config {
     let mut config = Config::new(place.identity.clone(), place.world, place.rendezvous.clone());
     config.bind = args.bind;
-    config.congestion = Congestion::Paced(args.link);
+    args.link.apply(&mut config);
     config.silence = job.silence;
     config.join = Duration::from_secs(args.join_timeout);
     config.agreements = agreements(job, &args.codec, task);
@@ -258,6 +285,7 @@ fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
     };
     // Not apart: a hello has room for few.
     codec.extend(job.sites.to_text().map(|sites| format!(", in sites {sites}")));
+    codec.extend(job.shares.to_text().map(|shares| format!(", shares {shares}")));
     let parameters = parameters.into_iter().map(|parameter| {
         Agreement::new(format!("{id} parameter {}", parameter.name), parameter.value.to_string())
     });

@@ -112,6 +112,7 @@ pub(crate) fn train(
             nonfinite: report.nonfinite[rank as usize],
             reset: report.reset,
             scale_log2: report.scale_log2,
+            owned: report.owned as u64,
         };
         listener.carried(&step, &synchronizer.stats());
         listener.tell(Event::Step { step });

@@ -92,6 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let codecs = codecs(args)?;
     args.training.check_scale(&codecs)?;
     plan.job.sites.check(&codecs, plan.nodes)?;
+    plan.job.shares.check(plan.nodes, plan.job.sites.sizes().len(), None)?;
     // Before the data are read, and for certain again when the folder is made.
     args.out.as_deref().map_or(Ok(()), Output::check)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.

@@ -228,6 +228,11 @@ impl Method for Config {
     ) -> Result<(), AverageError> {
         super::average(self, packets, weights, mean)
     }
+
+    fn averages_in_parts(&self) -> bool {
+        // A norm is the whole packet's.
+        self.clip == Clip::Off
+    }
 }
 
 /// Sets `field` to what `value` stands for; false if it stands for nothing.

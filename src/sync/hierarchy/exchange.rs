@@ -13,7 +13,7 @@ use crate::gpu::GpuError;
 use crate::shard::ShardLayout;
 use crate::sync::engine::{Engine, Sizes};
 use crate::sync::exchange::Turn;
-use crate::sync::packet::{Form, HEADER_BYTES, Header, check_finite};
+use crate::sync::packet::{Form, HEAD_BYTES, Header, TAIL_BYTES, body, check_finite};
 use crate::sync::scale::Moment;
 use crate::sync::scaling::Scaling;
 use crate::sync::{Checkpoint, Config, GRADIENT, RestoreError, SyncError, bytes_to_peers};
@@ -39,7 +39,7 @@ impl Hierarchy {
         codec: Codec,
         config: &Config,
         sites: Sites,
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, SyncError> {
         let group = least_common_multiple(codec.unit().elements, config.inner.unit().elements);
@@ -51,7 +51,7 @@ impl Hierarchy {
         };
         Ok(Self {
             own,
-            layout,
+            layout: layout.clone(),
             group,
             within: Within::new(config, &sites, own, slices)?,
             scaling: Scaling::new(codec, config.scale),
@@ -161,7 +161,7 @@ impl Hierarchy {
 
     /// What `rank` encodes, in elements of the gradient.
     fn slice(&self, rank: usize) -> Range<usize> {
-        slices(&self.sites, self.layout, self.group, rank).range(self.sites.member(rank))
+        slices(&self.sites, &self.layout, self.group, rank).range(self.sites.member(rank))
     }
 
     /// The packet of the own slice, cut into one per owner.
@@ -184,7 +184,7 @@ impl Hierarchy {
 }
 
 /// The slices of the members of the site of `rank`.
-fn slices(sites: &Sites, layout: ShardLayout, group: usize, rank: usize) -> ShardLayout {
+fn slices(sites: &Sites, layout: &ShardLayout, group: usize, rank: usize) -> ShardLayout {
     ShardLayout::new(layout.elements(), sites.members(rank).len(), group)
 }
 
@@ -194,18 +194,19 @@ fn common(slice: &Range<usize>, shard: &Range<usize>) -> Range<usize> {
     if start < end { start..end } else { slice.start..slice.start }
 }
 
-/// One packet of the pieces that `members` sent, in their order: all but the last are whole units.
+/// One packet of the parts that `members` sent, in their order: all but the last are whole units.
 fn join(members: &[usize], received: &[Bytes]) -> Bytes {
-    let mut pieces = members.iter().map(|rank| &received[*rank]).filter(|piece| piece.len() > HEADER_BYTES);
-    let Some(first) = pieces.next() else { return Bytes::new() };
-    let mut joined = Vec::new();
-    for piece in pieces {
-        if joined.is_empty() {
-            joined.extend_from_slice(first);
-        }
-        joined.extend_from_slice(&piece[HEADER_BYTES..]);
+    let parts = members.iter().map(|rank| &received[*rank]).filter(|part| !body(part).is_empty());
+    let parts: Vec<&Bytes> = parts.collect();
+    let [first, .., last] = parts[..] else {
+        return parts.first().map_or_else(Bytes::new, |part| (*part).clone());
+    };
+    let mut joined = first[..HEAD_BYTES].to_vec();
+    for part in parts {
+        joined.extend_from_slice(body(part));
     }
-    if joined.is_empty() { first.clone() } else { joined.into() }
+    joined.extend_from_slice(&last[last.len() - TAIL_BYTES..]);
+    joined.into()
 }
 
 /// The headers of what ranks sent, each of which must be of its form, with finite floats unless one of them says otherwise.
@@ -269,10 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn pieces_become_one_packet_without_a_copy_where_one_has_it_all() {
-        let piece = |words: &[u8]| Bytes::from([&[7; HEADER_BYTES], words].concat());
-        let received = [piece(&[]), piece(&[1, 2, 3, 4]), piece(&[5, 6, 7, 8]), piece(&[9, 9, 9, 9])];
-        assert_eq!(join(&[1, 2], &received)[HEADER_BYTES..], [1, 2, 3, 4, 5, 6, 7, 8]);
+    fn parts_become_one_packet_without_a_copy_where_one_has_it_all() {
+        let part = |words: &[u8]| Bytes::from([&[7; HEAD_BYTES], words, &[8; TAIL_BYTES]].concat());
+        let received = [part(&[]), part(&[1, 2, 3, 4]), part(&[5, 6, 7, 8]), part(&[9, 9, 9, 9])];
+        let joined = join(&[1, 2], &received);
+        assert_eq!(
+            (body(&joined), joined.len()),
+            (&[1, 2, 3, 4, 5, 6, 7, 8][..], HEAD_BYTES + 8 + TAIL_BYTES)
+        );
         assert_eq!(join(&[0, 2], &received).as_ptr(), received[2].as_ptr());
         assert!(join(&[0], &received).is_empty());
     }

@@ -36,7 +36,7 @@ impl Within {
     ) -> Result<Self, SyncError> {
         let (members, own) = (sites.members(rank).to_vec(), sites.member(rank));
         let alone = members.len() == 1;
-        let engine = || Engine::new(&config.backend, &config.inner, slices, own);
+        let engine = || Engine::new(&config.backend, &config.inner, &slices, own);
         Ok(Self {
             codec: config.inner,
             engine: if alone { None } else { Some(engine()?) },

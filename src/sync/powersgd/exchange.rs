@@ -12,7 +12,7 @@ use super::{Config, ELEMENT_LIMIT, FACTOR_LIMIT, GROUP, Shape, ShapeError, State
 use crate::codec::{CHUNK, Gradient, Stats, cast};
 use crate::shard::ShardLayout;
 use crate::sync::exchange::Turn;
-use crate::sync::packet::{Form, HEADER_BYTES, Header, PacketError, write_words};
+use crate::sync::packet::{Form, Header, PacketError, body, write_words};
 use crate::sync::scheme::SchemeId;
 use crate::sync::{FIRST_FACTOR, GRADIENT, SECOND_FACTOR, SECOND_SHARES, SyncError, bytes_to_peers, headers};
 
@@ -44,7 +44,7 @@ impl PowerSgd {
     pub(in crate::sync) fn new(
         config: Config,
         shapes: &[Shape],
-        layout: ShardLayout,
+        layout: &ShardLayout,
         own: usize,
     ) -> Result<Self, ShapeError> {
         let plan = Plan::new(&config, shapes, layout.elements())?;
@@ -106,9 +106,9 @@ impl PowerSgd {
             messages.iter().map(|words| form(words.len()).header(samples, stats).packet(words)).collect();
         turn.watch.lap(&mut turn.report.seconds.encode);
 
-        let own = outgoing[self.own].len();
+        let own = form(messages[self.own].len());
         self.received = self.all_to_all(turn, GRADIENT, outgoing)?;
-        headers(turn.step, &self.received, form((own - HEADER_BYTES) / 4))
+        headers(turn.step, &self.received, own)
     }
 
     /// M = G + E of every matrix; counts elements that are not finite, which count as 0, and clamped ones.
@@ -143,7 +143,7 @@ impl PowerSgd {
         mean: &mut [f32],
     ) -> Result<(), SyncError> {
         let slice = self.first.range(self.own);
-        let bodies = self.received.iter().map(|packet| packet.get(HEADER_BYTES..).unwrap_or_default());
+        let bodies = self.received.iter().map(|packet| body(packet));
         let averaged = average(turn, bodies, weights, slice.len())?;
         let (factor, mut plain) = averaged.split_at(slice.len());
         for range in &self.plain[self.own] {
@@ -157,7 +157,7 @@ impl PowerSgd {
             return Ok(());
         }
 
-        gather(turn, FIRST_FACTOR, factor, self.first, &mut self.p)?;
+        gather(turn, FIRST_FACTOR, factor, &self.first, &mut self.p)?;
         for matrix in &self.plan.matrices {
             let p = &mut self.p[matrix.first()];
             factor::orthonormalise(p, matrix.shape.rows);
@@ -171,7 +171,7 @@ impl PowerSgd {
         let slice = self.second.range(self.own);
         let averaged = average(turn, received.iter().map(|bytes| &bytes[..]), weights, slice.len())?;
         turn.watch.lap(&mut turn.report.seconds.average);
-        gather(turn, SECOND_FACTOR, &averaged, self.second, &mut self.q)?;
+        gather(turn, SECOND_FACTOR, &averaged, &self.second, &mut self.q)?;
 
         self.decode(mean);
         if weights[self.own] > 0 {
@@ -266,7 +266,7 @@ fn gather(
     turn: &mut Turn<'_>,
     tag: Tag,
     own: &[f32],
-    layout: ShardLayout,
+    layout: &ShardLayout,
     all: &mut [f32],
 ) -> Result<(), SyncError> {
     let expected: Vec<u64> = layout.ranges().map(|slice| 4 * slice.len() as u64).collect();

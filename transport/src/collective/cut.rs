@@ -11,15 +11,16 @@ use crate::frame::{Frame, MAX_PAYLOAD};
 /// How a message is cut: **the same on every rank**, other pieces are refused.
 ///
 /// A message is a head, a body and a tail. The body is cut at multiples of `piece`, its last piece being what is left;
-/// the first piece has the head in front, the last one the tail behind. So each piece of the body travels whole, and
-/// what is known before or after all of it costs no frame of its own.
+/// the first piece has the head in front. So each piece of the body travels whole, and what is known before all of it
+/// costs no frame of its own. The tail does: it is a piece by itself, made when the bodies of all messages are, so that
+/// what is known only then can stand there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// Bytes in front of the body.
     pub head: usize,
-    /// Bytes of the body in every piece but the last: at least 1, and with head and tail at most [`MAX_PAYLOAD`].
+    /// Bytes of the body in every piece but its last: at least 1, and with the head at most [`MAX_PAYLOAD`].
     pub piece: usize,
-    /// Bytes behind the body.
+    /// Bytes behind the body; 0 for none, at most [`MAX_PAYLOAD`].
     pub tail: usize,
 }
 
@@ -31,8 +32,8 @@ impl Cut {
     }
 
     pub(super) fn validate(&self) -> Result<(), ExchangeError> {
-        let longest = self.piece.saturating_add(self.ends());
-        if self.piece == 0 || longest > MAX_PAYLOAD {
+        let longest = if self.piece == 0 { 0 } else { self.piece.saturating_add(self.head).max(self.tail) };
+        if !(1..=MAX_PAYLOAD).contains(&longest) {
             let reason = format!("pieces of {longest} bytes are not in 1..={MAX_PAYLOAD}");
             return Err(ExchangeError::Caller { reason });
         }
@@ -44,20 +45,25 @@ impl Cut {
         self.head.saturating_add(self.tail)
     }
 
-    /// Pieces of a message of `total` bytes, which are at least head and tail. A message without a body has one, so
-    /// that its absence can be noticed.
+    /// Pieces of a message of `total` bytes, which are at least head and tail: those of head and body, and the tail. A
+    /// message without a byte has one, so that its absence can be noticed.
     #[must_use]
     pub fn count(&self, total: u64) -> u64 {
-        total.saturating_sub(self.ends() as u64).div_ceil(self.piece as u64).max(1)
+        let body = total.saturating_sub(self.ends() as u64);
+        let least = u64::from(self.head > 0 || self.tail == 0);
+        body.div_ceil(self.piece as u64).max(least) + u64::from(self.tail > 0)
     }
 
     /// The bytes of piece `index`, below [`count`](Self::count), of a message of `total` bytes.
     #[must_use]
     pub fn range(&self, total: u64, index: u64) -> Range<u64> {
+        let tail = total.saturating_sub(self.tail as u64);
+        if self.tail > 0 && index + 1 == self.count(total) {
+            return tail..total;
+        }
         let at = |index: u64| self.head as u64 + index * self.piece as u64;
         let start = if index == 0 { 0 } else { at(index) };
-        let end = if index + 1 < self.count(total) { at(index + 1) } else { total };
-        start..end
+        start..at(index + 1).min(tail)
     }
 
     /// Which piece of its message `frame` is, below [`count`](Self::count) of its total.
@@ -65,8 +71,12 @@ impl Cut {
         inside(frame)?;
         let (offset, length, total) =
             (frame.header.offset, u64::from(frame.header.length), frame.header.total);
-        let piece = self.piece as u64;
-        let index = offset.saturating_sub(self.head as u64) / piece;
+        let (piece, tail) = (self.piece as u64, self.tail as u64);
+        let index = if tail > 0 && total.checked_sub(offset) == Some(tail) {
+            self.count(total) - 1
+        } else {
+            offset.saturating_sub(self.head as u64) / piece
+        };
         // Nothing at the end of a message that is a multiple of the piece would be one piece too many.
         if index >= self.count(total) || self.range(total, index) != (offset..offset + length) {
             return Err(FrameError::Piece { offset, length, piece });

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::incoming::Incoming;
 use super::outgoing::{Outgoing, Part};
-use super::{Cut, Limits};
+use super::{Cut, Limits, Pace};
 use crate::error::{ExchangeError, FrameError, Loss};
 use crate::frame::{Frame, Header, Operation};
 use crate::world::{Rank, World};
@@ -24,7 +24,6 @@ pub struct Flow {
     world: World,
     operation: Operation,
     cut: Cut,
-    stall: Duration,
     outgoing: Outgoing,
     /// By rank, the own one complete from the start.
     incoming: Vec<Incoming>,
@@ -60,7 +59,9 @@ impl Flow {
             )));
         }
         cut.validate()?;
-        let Some(next_deadline) = now.checked_add(limits.stall).filter(|_| !limits.stall.is_zero()) else {
+        // Twice, because it counts anew from every piece.
+        let on_the_clock = now.checked_add(limits.stall.saturating_mul(2)).is_some();
+        let Some(next_deadline) = now.checked_add(limits.stall).filter(|at| on_the_clock && *at > now) else {
             return Err(caller(format!(
                 "a stall deadline of {:?} is not above 0 and on the clock",
                 limits.stall
@@ -85,18 +86,41 @@ impl Flow {
                     cut.ends()
                 )));
             }
-            incoming.push(Incoming::new(now, expected, cut));
+            incoming.push(Incoming::new(now, expected, cut, limits.stall));
         }
         Ok(Self {
             world,
             operation,
             cut,
-            stall: limits.stall,
             outgoing: Outgoing::new(now, &world, lengths, cut, limits.ahead(&world)),
             incoming,
             incomplete: size - 1,
             next_deadline,
         })
+    }
+
+    /// With the deadline that `pace` knows for each peer, instead of [`Limits::stall`] for all. Before anything else.
+    #[must_use]
+    pub fn paced(mut self, pace: &Pace) -> Self {
+        for peer in self.world.peers() {
+            let incoming = &mut self.incoming[peer.index()];
+            incoming.deadline = pace.deadline(peer);
+            self.next_deadline = self.next_deadline.min(incoming.expires(incoming.progress));
+        }
+        self
+    }
+
+    /// The membership in which this runs.
+    #[must_use]
+    pub fn world(&self) -> World {
+        self.world
+    }
+
+    /// The longest time so far in which `peer` made no progress: neither with its message nor in taking this rank's.
+    #[must_use]
+    pub fn longest_wait(&self, peer: Rank) -> Duration {
+        let incoming = self.incoming.get(peer.index()).map_or(Duration::ZERO, |incoming| incoming.waited);
+        incoming.max(self.outgoing.waited(peer))
     }
 
     /// Which collective this is.
@@ -130,6 +154,18 @@ impl Flow {
     /// Takes note that the mesh has room for `peer` again.
     pub fn handle_room(&mut self, now: Instant, peer: Rank) {
         self.outgoing.room(now, peer);
+    }
+
+    /// Takes note that this rank keeps `peer` from sending more (true), which is then not late, or no longer does.
+    pub fn handle_hold(&mut self, now: Instant, peer: Rank, hold: bool) {
+        if let Some(incoming) = self.incoming.get_mut(peer.index()) {
+            incoming.hold(now, hold);
+        }
+    }
+
+    /// Peers that this rank keeps from sending more.
+    pub(crate) fn held(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.world.peers().filter(|rank| self.incoming[rank.index()].held)
     }
 
     /// Takes a frame that came from `from`: gives a piece of its message, and where it starts.
@@ -169,21 +205,29 @@ impl Flow {
     ///
     /// # Errors
     ///
-    /// For the peer that made no progress for longest, if that is [`Limits::stall`] or more: [`ExchangeError::Stalled`]
-    /// while its message is incomplete, else [`ExchangeError::Unread`].
+    /// For the peer whose deadline passed first: [`ExchangeError::Stalled`] while its message is incomplete, else
+    /// [`ExchangeError::Unread`].
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ExchangeError> {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
-        let slowest = self.world.peers().filter_map(|rank| Some((self.waits_since(rank)?, rank))).min();
-        let Some((since, rank)) = slowest else { return Ok(()) };
-        let waited = now.saturating_duration_since(since);
-        if waited < self.stall {
-            self.next_deadline = since.checked_add(self.stall).unwrap_or(now);
+        let waits = |rank: Rank| {
+            let since = self.waits_since(rank)?;
+            Some((self.incoming[rank.index()].expires(since), rank, since))
+        };
+        let Some((expires, rank, since)) = self.world.peers().filter_map(waits).min() else {
+            // All that is missing is held up here, until something else comes.
+            let shortest = self.incoming.iter().map(|incoming| incoming.deadline).min().unwrap_or_default();
+            self.next_deadline = now.checked_add(shortest).unwrap_or(now);
+            return Ok(());
+        };
+        if now < expires {
+            self.next_deadline = expires;
             return Ok(());
         }
-        let (deadline, step) = (self.stall, self.operation.step);
         let incoming = &self.incoming[rank.index()];
+        let (deadline, waited) = (incoming.deadline, now.saturating_duration_since(since));
+        let step = self.operation.step;
         if incoming.is_complete() {
             let (_, missing, total) = self.outgoing.waiting(rank).unwrap_or((since, 0, 0));
             return Err(ExchangeError::Unread { rank, waited, deadline, step, missing, total });
@@ -198,7 +242,7 @@ impl Flow {
         if incoming.is_complete() {
             return self.outgoing.waiting(peer).map(|(since, ..)| since.max(incoming.progress));
         }
-        Some(incoming.progress)
+        (!incoming.held).then_some(incoming.progress)
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout) at the latest; `None` while no peer is waited for.

@@ -9,9 +9,16 @@ use crate::world::World;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest time in which a peer that still answers makes no progress with its message, or takes nothing of
-    /// this rank's. Above zero; default 10 minutes, because a peer may be computing. A peer that does not answer at all
-    /// is the mesh's to notice, much sooner.
+    /// this rank's: the cap of what [`Pace`](super::Pace) gives each peer. Above zero; default 10 minutes, because a peer may
+    /// be computing. A peer that does not answer at all is the mesh's to notice, much sooner.
     pub stall: Duration,
+    /// The shortest such time once a peer's pace is known, at most `stall`; `stall` here gives every peer the whole of it.
+    /// **At least as long as the longest thing that one rank does alone**, such as an evaluation or a checkpoint, which no
+    /// estimate knows before it comes the first time. Default 2 minutes.
+    pub stall_floor: Duration,
+    /// How many times its estimate a peer may wait: the longest wait that was ever seen of it, or more. Default 8, because
+    /// a fleet slows down together (a busy network, a shared disk) by less than that, and a rank that hangs waits for ever.
+    pub stall_factor: u32,
     /// The longest message, in bytes, both ways. Default 4 GiB.
     pub message_bytes: u64,
     /// The payload of every frame but a message's last, in bytes, 1..=[`MAX_PAYLOAD`], where the caller does not say how
@@ -28,6 +35,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             stall: Duration::from_secs(600),
+            stall_floor: Duration::from_secs(120),
+            stall_factor: 8,
             message_bytes: 4 << 30,
             piece_bytes: MAX_PAYLOAD,
             ahead_bytes: 16 << 20,

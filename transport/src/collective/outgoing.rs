@@ -1,8 +1,9 @@
-//! Messages on their way out, known by their lengths: a piece for every peer in turn, as long as nothing is in its way.
+//! Messages on their way out, known by their lengths: a piece for every peer in turn, as long as nothing is in its way,
+//! and tails after all others.
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Cut;
 use super::limits::kept_bytes;
@@ -32,6 +33,10 @@ pub(super) struct Outgoing {
     unsent: usize,
     /// Messages that wait for room.
     crowded: usize,
+    /// Pieces that are not handed out and no tails, where there are tails.
+    bodies: u64,
+    /// Peers of which only the tail is left, while there are pieces to hand out before it.
+    tails: Vec<Rank>,
 }
 
 struct Message {
@@ -45,6 +50,8 @@ struct Message {
     wait: Wait,
     /// When the last piece found room, or the collective began.
     progress: Instant,
+    /// The longest time between two of those.
+    waited: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,6 +61,15 @@ enum Wait {
     Room,
     /// Until the peer begins.
     Begin,
+    /// Until only tails are left.
+    Bodies,
+}
+
+impl Message {
+    /// Pieces before the tail, where there is one.
+    fn bodies(&self) -> u64 {
+        (self.pieces - self.next).saturating_sub(1)
+    }
 }
 
 impl Outgoing {
@@ -73,17 +89,27 @@ impl Outgoing {
             begun: false,
             wait: Wait::No,
             progress: now,
+            waited: Duration::ZERO,
         };
         let unsent = ready.len();
-        let messages = world.ranks().zip(lengths).map(message).collect();
-        Self { cut, ahead, ready, messages, unsent, crowded: 0 }
+        let messages: Vec<Message> = world.ranks().zip(lengths).map(message).collect();
+        // Without tails, nothing has to wait.
+        let bodies = if cut.tail == 0 { 0 } else { messages.iter().map(Message::bodies).sum() };
+        Self { cut, ahead, ready, messages, unsent, crowded: 0, bodies, tails: Vec::new() }
     }
 
     /// The next piece, each peer in turn, past those that `room` says no to and those that have not begun and were sent
     /// as much as they take until then.
+    ///
+    /// No peer waits longer for its tail than for whoever keeps this rank from making the rest, and which it waits for too.
     pub(super) fn next(&mut self, mut room: impl FnMut(Rank) -> bool) -> Option<Part> {
         while let Some(to) = self.ready.pop_front() {
             let message = self.messages.get_mut(to.index())?;
+            if message.bodies() == 0 && self.bodies > 0 {
+                message.wait = Wait::Bodies;
+                self.tails.push(to);
+                continue;
+            }
             let range = self.cut.range(message.total, message.next);
             let kept = message.kept + kept_bytes(range.end - range.start);
             if !message.begun && kept > self.ahead {
@@ -96,13 +122,15 @@ impl Outgoing {
                 continue;
             }
             message.kept = kept;
+            let (is_body, total) = (message.bodies() > 0, message.total);
             message.next += 1;
             if message.next < message.pieces {
                 self.ready.push_back(to);
             } else {
                 self.unsent -= 1;
             }
-            return Some(Part { to, range, total: message.total });
+            self.without_bodies(u64::from(is_body));
+            return Some(Part { to, range, total });
         }
         None
     }
@@ -119,17 +147,34 @@ impl Outgoing {
     pub(super) fn room(&mut self, now: Instant, peer: Rank) {
         if self.end_of(Wait::Room, peer) {
             self.crowded -= 1;
-            self.messages[peer.index()].progress = now;
+            let message = &mut self.messages[peer.index()];
+            message.waited = message.waited.max(now.saturating_duration_since(message.progress));
+            message.progress = now;
         }
     }
 
     /// Nothing can be sent to `peer` any more.
     pub(super) fn forget(&mut self, peer: Rank) {
         let Some(message) = self.messages.get_mut(peer.index()) else { return };
+        let bodies = message.bodies();
         self.crowded -= usize::from(message.wait == Wait::Room);
         self.unsent -= usize::from(message.next < message.pieces);
         (message.wait, message.next) = (Wait::No, message.pieces);
         self.ready.retain(|rank| *rank != peer);
+        self.tails.retain(|rank| *rank != peer);
+        self.without_bodies(bodies);
+    }
+
+    /// So many pieces that tails wait for are out of the way.
+    fn without_bodies(&mut self, count: u64) {
+        self.bodies = self.bodies.saturating_sub(count);
+        if self.bodies == 0 {
+            // Nothing without tails.
+            for rank in self.tails.drain(..) {
+                self.messages[rank.index()].wait = Wait::No;
+                self.ready.push_back(rank);
+            }
+        }
     }
 
     fn end_of(&mut self, wait: Wait, peer: Rank) -> bool {
@@ -145,6 +190,11 @@ impl Outgoing {
         let message = self.messages.get(peer.index()).filter(|message| message.wait == Wait::Room)?;
         let missing = message.total - self.cut.range(message.total, message.next).start;
         Some((message.progress, missing, message.total))
+    }
+
+    /// The longest time in which the message for `peer` found no room.
+    pub(super) fn waited(&self, peer: Rank) -> Duration {
+        self.messages.get(peer.index()).map_or(Duration::ZERO, |message| message.waited)
     }
 
     /// Whether any message waits for room.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::early::Early;
 use super::{Event, Mesh};
-use crate::collective::{self, Cut, Exchange, Flow, Limits, Pieces};
+use crate::collective::{self, Cut, Exchange, Flow, Limits, Pace, Pieces};
 use crate::error::{Abort, ExchangeError, Loss, clip};
 use crate::frame::{Frame, Operation};
 use crate::stats::Stats;
@@ -15,11 +15,12 @@ use crate::world::{Rank, World};
 /// One rank's end of a world: runs collectives over a [`Mesh`], one at a time.
 ///
 /// All ranks must run the same collectives with the same operations, in ascending order. Every wait ends: the
-/// mesh notices a peer that is silent, [`Limits::stall`] ends the wait for one that answers but does not send.
+/// mesh notices a peer that is silent, and the deadline that its [`Pace`] has taught ends the wait for one that answers but
+/// does not send, after [`Limits::stall`] at the latest.
 ///
 /// The first error is the last: this rank then tells the others whose fault it was ([`Abort`]), so that all name
 /// the same rank, and every later call answers the same error. An error that came from another rank's abort is
-/// passed on as it came.
+/// passed on as it came. Those that are left can form a world of the next epoch: see [`crate::faults`].
 ///
 /// **Call [`close`](Self::close) at the end.** Dropping a communicator without it aborts, because an early return
 /// or a panic must not look like a normal end to the other ranks.
@@ -27,6 +28,8 @@ pub struct Communicator {
     mesh: Box<dyn Mesh>,
     world: World,
     limits: Limits,
+    /// What the collectives so far have taught about the peers.
+    pace: Pace,
     /// The latest operation begun.
     last: Option<Operation>,
     /// By rank.
@@ -63,6 +66,7 @@ impl Communicator {
             mesh,
             world,
             limits,
+            pace: Pace::new(&world, &limits),
             last: None,
             early,
             losses: Vec::new(),
@@ -165,10 +169,16 @@ impl Communicator {
         Ok(())
     }
 
-    /// What the mesh carried so far.
+    /// What the mesh carried so far, and the deadline of each peer in the next collective.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.mesh.stats()
+        let mut stats = self.mesh.stats();
+        for peer in self.world.peers() {
+            if let Some(entry) = stats.peers.get_mut(peer.index()) {
+                entry.deadline = self.pace.deadline(peer);
+            }
+        }
+        stats
     }
 
     /// Gives up: tells every peer that still listens `abort`, its reason cut to [`Abort::MAX_REASON`] bytes. Every
@@ -245,12 +255,13 @@ impl Communicator {
         Ok(())
     }
 
-    fn drive<P: Pieces>(&mut self, mut flow: Flow, pieces: &mut P) -> Result<(), Stop<P::Error>> {
+    fn drive<P: Pieces>(&mut self, flow: Flow, pieces: &mut P) -> Result<(), Stop<P::Error>> {
+        let mut flow = flow.paced(&self.pace);
         let now = self.mesh.now();
         for rank in self.world.peers() {
             for frame in self.early[rank.index()].take() {
                 let (offset, bytes) = flow.handle_frame(now, rank, frame)?;
-                pieces.take(rank, offset, bytes).map_err(Stop::Pieces)?;
+                self.hand_on(&mut flow, pieces, rank, offset, bytes)?;
             }
         }
         // Before anything is sent: a rank that is gone won't answer, however long we wait.
@@ -261,6 +272,10 @@ impl Communicator {
             // One piece out, one event in: neither holds up the other for longer than that.
             let sent = self.transmit(&mut flow, pieces)?;
             if flow.is_done() {
+                for rank in flow.held() {
+                    self.mesh.hold(rank, false);
+                }
+                self.pace.learn(&flow);
                 return Ok(());
             }
             let now = self.mesh.now();
@@ -280,6 +295,23 @@ impl Communicator {
                 Event::Room(rank) => flow.handle_room(self.mesh.now(), rank),
             }
         }
+    }
+
+    /// Hands on a piece, and holds up whoever is too far ahead.
+    fn hand_on<P: Pieces>(
+        &mut self,
+        flow: &mut Flow,
+        pieces: &mut P,
+        from: Rank,
+        offset: u64,
+        bytes: Bytes,
+    ) -> Result<(), Stop<P::Error>> {
+        pieces.take(from, offset, bytes).map_err(Stop::Pieces)?;
+        while let Some((rank, hold)) = pieces.poll_hold() {
+            flow.handle_hold(self.mesh.now(), rank, hold);
+            self.mesh.hold(rank, hold);
+        }
+        Ok(())
     }
 
     /// Makes and sends the next piece; false if nothing can be sent now.
@@ -307,7 +339,7 @@ impl Communicator {
         let ours = flow.operation();
         if frame.header.operation <= ours {
             let (offset, bytes) = flow.handle_frame(self.mesh.now(), from, frame)?;
-            return pieces.take(from, offset, bytes).map_err(Stop::Pieces);
+            return self.hand_on(flow, pieces, from, offset, bytes);
         }
         collective::check(&self.world, from, &frame)
             .and_then(|()| self.early[from.index()].keep(ours, frame, &self.world, &self.limits))

@@ -44,6 +44,7 @@ use std::any::Any;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn::congestion::{Controller, ControllerFactory, Cubic, CubicConfig};
@@ -160,7 +161,16 @@ impl ControllerFactory for Paced {
             }
             Some(share) => Rate::Declared { seat: share.sit(now), ceiling: f64::INFINITY, overflowing: 0 },
         };
-        Box::new(Pace { rate, rounds: Rounds::new(now), mtu: mtu.into(), window: FIRST_WINDOW })
+        let grace = Arc::default();
+        Box::new(Pace { rate, rounds: Rounds::new(now), mtu: mtu.into(), window: FIRST_WINDOW, grace })
+    }
+}
+
+/// Lets a connection send `bytes` more than its window has: for probes while its peer is silent, when the window is full of
+/// what was lost. 0 ends it. Nothing happens with a controller of others.
+pub(super) fn set_grace(connection: &quinn::Connection, bytes: u64) {
+    if let Ok(pace) = connection.congestion_state().into_any().downcast::<Pace>() {
+        pace.grace.store(bytes, Ordering::Relaxed);
     }
 }
 
@@ -171,6 +181,8 @@ struct Pace {
     rounds: Rounds,
     mtu: u64,
     window: u64,
+    /// See [`set_grace`]. Clones are of the same connection.
+    grace: Arc<AtomicU64>,
 }
 
 /// Where one connection's rate comes from.
@@ -268,7 +280,7 @@ impl Controller for Pace {
     }
 
     fn window(&self) -> u64 {
-        self.window
+        self.window.saturating_add(self.grace.load(Ordering::Relaxed))
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {

@@ -74,7 +74,7 @@ pub enum JoinError {
         /// Ours.
         ours: u32,
     },
-    /// The peer is in another membership of the run.
+    /// The peer is in a newer membership of the run, so this one is over. (One in an older membership is waited for.)
     #[error("rank {rank} is in epoch {theirs}, ours is {ours}")]
     Epoch {
         /// The peer.
@@ -106,11 +106,19 @@ pub enum JoinError {
         /// The rank in its certificate, if there is one.
         certificate: Option<Rank>,
     },
-    /// Another process has joined as this rank: said once it has been heard again, which takes about a fifth of
-    /// [`super::Config::silence`] (one that has just died still counts until its silence is noticed); or all ranks
-    /// have joined.
+    /// All ranks have joined, this one too. Or, while they join, a process of this rank is there that has bound its socket
+    /// later by its clock: said once it has been heard again, which takes about a fifth of [`super::Config::silence`] (one
+    /// that has just died still counts until its silence is noticed).
     #[error("rank {rank} has joined already, rank {by} says: is it running twice, or was it started again?")]
     DuplicateRank {
+        /// The own rank.
+        rank: Rank,
+        /// Who said so.
+        by: Rank,
+    },
+    /// While this process waited for others, a newer one of the same rank called, and has its place.
+    #[error("rank {rank} was superseded: a newer process of it has called rank {by}")]
+    Superseded {
         /// The own rank.
         rank: Rank,
         /// Who said so.
@@ -179,6 +187,7 @@ impl JoinError {
             | Self::Agreement { rank, .. }
             | Self::Foreign { rank, .. }
             | Self::DuplicateRank { rank, .. }
+            | Self::Superseded { rank, .. }
             | Self::Refused { rank, .. } => Some(*rank),
             Self::Claim { certificate, .. } => *certificate,
             Self::Aborted { abort, .. } => abort.culprit,

@@ -24,7 +24,7 @@ pub fn hello(bytes: &[u8], ours: &World) -> bool {
     };
     let Ok((theirs, length)) = read() else { return false };
     assert_eq!(theirs.encode(), bytes[..length], "a hello is written as it was read");
-    let Ok(ours) = Hello::new(ours, &[]) else { return true };
+    let Ok(ours) = Hello::new(ours, 1, &[]) else { return true };
     let compared = ours.compare(Rank(1), &theirs);
     let same = theirs.size == ours.size && theirs.epoch == ours.epoch && theirs.agreements.is_empty();
     assert_eq!(compared.is_ok(), same, "{ours:?} and {theirs:?}: {compared:?}");
@@ -67,7 +67,11 @@ pub fn abort(bytes: &[u8], world: &World) {
     let abort = decode_abort(bytes, world);
     assert!(abort.culprit.is_none_or(|rank| world.contains(rank)), "{abort:?} is of {world:?}");
     assert_clean(&abort.reason, Abort::MAX_REASON);
-    assert_eq!(decode_abort(&encode_abort(&abort), world), abort, "an abort comes back as it was sent");
+    assert_eq!(
+        decode_abort(&encode_abort(&abort, world.epoch()), world),
+        abort,
+        "an abort comes back as it was sent"
+    );
 }
 
 /// The last packet of a peer's connection.

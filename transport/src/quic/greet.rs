@@ -3,6 +3,7 @@
 //! A connection counts once both sides have said yes: with a certificate that the other side refuses, a client's
 //! handshake and first writes still succeed, and the alert comes later.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError};
@@ -12,6 +13,7 @@ use super::close;
 use super::error::JoinError;
 use super::hello::{Hello, HelloError, MAX_REASON, PREFIX_BYTES, Verdict, printable};
 use super::identity::{certified_rank, rank_name};
+use super::members::Members;
 use super::seats::{Seat, Seats};
 use crate::frame::WIRE_VERSION;
 use crate::world::{Rank, World};
@@ -43,13 +45,24 @@ pub(super) enum Unheard {
 }
 
 /// The dialer's side, towards `rank`, whose certificate TLS has checked.
-pub(super) async fn dial(connection: Connection, rank: Rank, own: &Hello) -> Result<Greeted, Unheard> {
+pub(super) async fn dial(
+    connection: Connection,
+    rank: Rank,
+    own: &Hello,
+    members: &Members,
+) -> Result<Greeted, Unheard> {
     let talk = async {
         let (mut send, mut receive) = connection.open_bi().await.map_err(|error| ended(&error, rank, own))?;
         write(&mut send, &own.encode(), rank, own).await?;
         let theirs = read_hello(&mut receive, rank, own).await?;
         let judged = theirs.and_then(|theirs| {
-            if theirs.rank == rank { own.compare(rank, &theirs) } else { Err(claim(&connection, &theirs)) }
+            let differs = own.compare(rank, &theirs);
+            // Ranks of another epoch are other ranks.
+            if theirs.rank == rank || is_epoch(&differs) {
+                differs
+            } else {
+                Err(claim(&connection, &theirs, members))
+            }
         });
         conclude(&connection, rank, own, judged, &mut send, &mut receive).await?;
         Ok((send, receive))
@@ -59,35 +72,49 @@ pub(super) async fn dial(connection: Connection, rank: Rank, own: &Hello) -> Res
 }
 
 /// The listener's side, towards whoever it is.
-pub(super) async fn answer(connection: Connection, own: &Hello, seats: &Seats) -> Result<Greeted, Unheard> {
+pub(super) async fn answer(
+    connection: Connection,
+    own: &Hello,
+    members: &Members,
+    seats: &Seats,
+) -> Result<Greeted, Unheard> {
     let talk = async {
         let certificate =
             certificate(&connection).ok_or_else(|| Unheard::Dropped("no certificate".into()))?;
-        let Some(rank) = certified_rank(&certificate) else {
+        let Some(certified) = certified_rank(&certificate) else {
             return Err(Unheard::Dropped("its certificate is for no rank".into()));
         };
+        let member = members.rank(certified);
+        // Only for errors of who is none.
+        let rank = member.unwrap_or(certified);
         let (mut send, mut receive) =
             connection.accept_bi().await.map_err(|error| ended(&error, rank, own))?;
         let theirs = read_hello(&mut receive, rank, own).await?;
         write(&mut send, &own.encode(), rank, own).await?;
+        if member.is_none() {
+            let reason =
+                format!("its certificate, for rank {certified}, is of no member of epoch {}", own.epoch);
+            write(&mut send, &Verdict::No(reason.clone()).encode(), rank, own).await?;
+            delivered(&mut send).await;
+            return Err(Unheard::Dropped(reason));
+        }
         let judged = theirs.and_then(|theirs| {
-            if is_certified(&certificate, theirs.rank) {
-                own.compare(theirs.rank, &theirs).map(|()| theirs.rank)
+            let differs = own.compare(rank, &theirs);
+            let claimed = members.certificate(theirs.rank);
+            if is_epoch(&differs) || claimed.is_some_and(|claimed| is_certified(&certificate, claimed)) {
+                differs.map(|()| theirs)
             } else {
-                Err(claim(&connection, &theirs))
+                Err(claim(&connection, &theirs, members))
             }
         });
-        let rank = match &judged {
-            Ok(rank) => *rank,
-            Err(_) => rank,
-        };
-        if judged.is_ok() {
+        let rank = judged.as_ref().map_or(rank, |theirs| theirs.rank);
+        if let Ok(theirs) = &judged {
             if rank <= own.rank || rank.0 >= own.size {
                 let (own, size) = (own.rank, own.size);
                 let reason = format!("rank {rank} does not dial rank {own} in a world of {size}");
                 return Err(Unheard::Dropped(reason));
             }
-            let taken = match seats.take(rank, &connection) {
+            let taken = match seats.take(rank, theirs.generation, &connection) {
                 Seat::Free => None,
                 Seat::Taken => Some(Verdict::Duplicate),
                 Seat::Alive => Some(Verdict::Alive),
@@ -103,6 +130,10 @@ pub(super) async fn answer(connection: Connection, own: &Hello, seats: &Seats) -
     };
     let (rank, send, receive) = patiently(&connection, talk).await?;
     Ok(Greeted { rank, connection, send, receive })
+}
+
+fn is_epoch(differs: &Result<(), JoinError>) -> bool {
+    matches!(differs, Err(JoinError::Epoch { .. }))
 }
 
 /// Says our verdict and hears theirs. Our own finding comes first, because it names what differs.
@@ -123,7 +154,11 @@ async fn conclude(
     if let Err(error) = judged {
         delivered(send).await;
         connection.close(close::REFUSED, error.to_string().as_bytes());
-        return Err(Unheard::Fatal(error));
+        return Err(match error {
+            // It has yet to learn that its world has ended, and may come back in this one.
+            JoinError::Epoch { theirs, ours, .. } if theirs < ours => Unheard::Dropped(error.to_string()),
+            error => Unheard::Fatal(error),
+        });
     }
     said?;
     match heard? {
@@ -234,10 +269,26 @@ pub(super) fn ended(error: &ConnectionError, rank: Rank, own: &Hello) -> Unheard
             let reason = printable(&closed.reason, MAX_REASON);
             Unheard::Fatal(JoinError::Refused { rank, reason })
         }
-        ConnectionError::ApplicationClosed(closed) if closed.error_code == close::TAKEN => {
-            Unheard::Fatal(JoinError::DuplicateRank { rank: own.rank, by: rank })
+        ConnectionError::ApplicationClosed(closed) if closed.error_code == close::SUPERSEDED => {
+            Unheard::Fatal(JoinError::Superseded { rank: own.rank, by: rank })
         }
-        ConnectionError::ApplicationClosed(closed) if closed.error_code == close::ABORTED => {
+        ConnectionError::ApplicationClosed(closed)
+            if [close::TAKEN, close::ABORTED].contains(&closed.error_code) =>
+        {
+            let theirs = close::decode_epoch(&closed.reason).unwrap_or(own.epoch);
+            match theirs.cmp(&own.epoch) {
+                // It may come back in this one, once it has noticed that its world has ended.
+                Ordering::Less => {
+                    return Unheard::Dropped(format!("it is in epoch {theirs}, ours is {}", own.epoch));
+                }
+                Ordering::Greater => {
+                    return Unheard::Fatal(JoinError::Epoch { rank, theirs, ours: own.epoch });
+                }
+                Ordering::Equal => {}
+            }
+            if closed.error_code == close::TAKEN {
+                return Unheard::Fatal(JoinError::DuplicateRank { rank: own.rank, by: rank });
+            }
             match World::new(own.rank.0, own.size, own.epoch) {
                 Ok(world) => {
                     let abort = close::decode_abort(&closed.reason, &world);
@@ -287,7 +338,8 @@ fn is_certified(certificate: &CertificateDer<'_>, rank: Rank) -> bool {
     leaf.verify_is_valid_for_subject_name(&name).is_ok()
 }
 
-fn claim(connection: &Connection, theirs: &Hello) -> JoinError {
+fn claim(connection: &Connection, theirs: &Hello, members: &Members) -> JoinError {
     let certificate = certificate(connection).as_ref().and_then(certified_rank);
+    let certificate = certificate.map(|certified| members.rank(certified).unwrap_or(certified));
     JoinError::Claim { address: connection.remote_address(), claimed: theirs.rank, certificate }
 }

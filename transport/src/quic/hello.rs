@@ -10,7 +10,8 @@
 //! | 8..12 | world size | |
 //! | 12..16 | epoch | |
 //! | 16..20 | rank | the sender's claim, held against its certificate |
-//! | 20..22 | agreements | how many, at most [`MAX_AGREEMENTS`] |
+//! | 20..28 | generation | when the sender's process bound its socket, in ns since 1970 by its clock |
+//! | 28..30 | agreements | how many, at most [`MAX_AGREEMENTS`] |
 //! | .. | each | u16 length and UTF-8 name, u16 length and UTF-8 value |
 //!
 //! The dialer opens a bidirectional stream and sends its hello; the other side answers with its own; then each
@@ -30,13 +31,13 @@ const MAGIC: [u8; 4] = *b"GRDH";
 pub(super) const PREFIX_BYTES: usize = 8;
 
 /// The most agreements in a hello.
-pub const MAX_AGREEMENTS: usize = 16;
+pub const MAX_AGREEMENTS: usize = 32;
 
 /// The longest name or value of an agreement, in bytes.
 pub const MAX_AGREEMENT_BYTES: usize = 256;
 
-/// The longest body: 14 bytes, and 16 agreements of 516 bytes.
-pub(super) const MAX_BODY: usize = 14 + MAX_AGREEMENTS * (4 + 2 * MAX_AGREEMENT_BYTES);
+/// The longest body: 22 bytes, and 32 agreements of 516 bytes.
+pub(super) const MAX_BODY: usize = 22 + MAX_AGREEMENTS * (4 + 2 * MAX_AGREEMENT_BYTES);
 
 /// The longest reason in a verdict, in bytes.
 pub(super) const MAX_REASON: usize = 512;
@@ -63,6 +64,8 @@ pub(super) struct Hello {
     pub(super) size: u32,
     pub(super) epoch: u32,
     pub(super) rank: Rank,
+    /// Of two processes with one certificate the one with the higher generation is the one that was meant.
+    pub(super) generation: u64,
     pub(super) agreements: Vec<Agreement>,
 }
 
@@ -90,10 +93,10 @@ pub(super) enum Verdict {
 }
 
 impl Hello {
-    pub(super) fn new(world: &World, agreements: &[Agreement]) -> Result<Self, JoinError> {
+    pub(super) fn new(world: &World, generation: u64, agreements: &[Agreement]) -> Result<Self, JoinError> {
         let refuse = |value: String, range| Err(JoinError::Option { option: "agreements", value, range });
         if agreements.len() > MAX_AGREEMENTS {
-            return refuse(format!("{} of them", agreements.len()), "at most 16");
+            return refuse(format!("{} of them", agreements.len()), "at most 32");
         }
         for (index, agreement) in agreements.iter().enumerate() {
             let longest = agreement.name.len().max(agreement.value.len());
@@ -108,6 +111,7 @@ impl Hello {
             size: world.size(),
             epoch: world.epoch(),
             rank: world.rank(),
+            generation,
             agreements: agreements.to_vec(),
         })
     }
@@ -117,6 +121,7 @@ impl Hello {
         body.extend_from_slice(&self.size.to_le_bytes());
         body.extend_from_slice(&self.epoch.to_le_bytes());
         body.extend_from_slice(&self.rank.0.to_le_bytes());
+        body.extend_from_slice(&self.generation.to_le_bytes());
         body.extend_from_slice(&short(self.agreements.len()).to_le_bytes());
         for agreement in &self.agreements {
             put(&mut body, &agreement.name);
@@ -152,6 +157,7 @@ impl Hello {
         let size = u32::from_le_bytes(take(at)?);
         let epoch = u32::from_le_bytes(take(at)?);
         let rank = Rank(u32::from_le_bytes(take(at)?));
+        let generation = u64::from_le_bytes(take(at)?);
         if size > MAX_WORLD_SIZE {
             return Err(HelloError::Malformed { what: "world size" });
         }
@@ -165,16 +171,17 @@ impl Hello {
         if !at.is_empty() {
             return Err(HelloError::Malformed { what: "bytes after its end" });
         }
-        Ok(Self { size, epoch, rank, agreements })
+        Ok(Self { size, epoch, rank, generation, agreements })
     }
 
-    /// The first thing in which `theirs`, of the authenticated `rank`, differs from this one.
+    /// The first thing in which `theirs`, of the authenticated `rank`, differs from this one. The epoch comes first: another
+    /// membership has another size.
     pub(super) fn compare(&self, rank: Rank, theirs: &Self) -> Result<(), JoinError> {
-        if theirs.size != self.size {
-            return Err(JoinError::WorldSize { rank, theirs: theirs.size, ours: self.size });
-        }
         if theirs.epoch != self.epoch {
             return Err(JoinError::Epoch { rank, theirs: theirs.epoch, ours: self.epoch });
+        }
+        if theirs.size != self.size {
+            return Err(JoinError::WorldSize { rank, theirs: theirs.size, ours: self.size });
         }
         let mut theirs: BTreeMap<String, String> =
             theirs.agreements.iter().map(|it| (it.name.clone(), it.value.clone())).collect();
@@ -266,7 +273,7 @@ mod tests {
     fn hello(agreements: &[(&str, &str)]) -> Hello {
         let agreements: Vec<_> =
             agreements.iter().map(|(name, value)| Agreement::new(*name, *value)).collect();
-        Hello::new(&World::new(2, 5, 7).unwrap(), &agreements).unwrap()
+        Hello::new(&World::new(2, 5, 7).unwrap(), 1 << 60, &agreements).unwrap()
     }
 
     fn decode(bytes: &[u8]) -> Result<Hello, HelloError> {
@@ -319,7 +326,7 @@ mod tests {
         let long = [Agreement::new("a", "x".repeat(MAX_AGREEMENT_BYTES + 1))];
         let twice = [Agreement::new("a", "1"), Agreement::new("a", "1")];
         for refused in [&many[..], &long, &twice] {
-            assert!(matches!(Hello::new(&world, refused), Err(JoinError::Option { .. })));
+            assert!(matches!(Hello::new(&world, 1, refused), Err(JoinError::Option { .. })));
         }
     }
 

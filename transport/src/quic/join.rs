@@ -22,6 +22,7 @@ use super::config::{Config, Rendezvous};
 use super::error::JoinError;
 use super::greet::{self, Greeted, Unheard};
 use super::hello::Hello;
+use super::members::Members;
 use super::seats::Seats;
 use super::table::{News, TableError};
 use crate::error::Abort;
@@ -66,6 +67,7 @@ pub(super) async fn join(
         common: Arc::new(Common {
             endpoint: endpoint.clone(),
             hello,
+            members: config.members(),
             world: config.world,
             silence: config.silence,
             seats: Seats::new(size),
@@ -91,7 +93,7 @@ pub(super) async fn join(
     join.common.turned().report();
     if result.is_ok() && join.config.world.rank() == Rank(0) {
         // Ends with the endpoint's thread.
-        tokio::spawn(after::turn_away(endpoint));
+        tokio::spawn(after::turn_away(endpoint, join.config.world.epoch()));
     } else {
         // From here on nobody new is answered.
         endpoint.set_server_config(None);
@@ -102,6 +104,7 @@ pub(super) async fn join(
 struct Common {
     endpoint: Endpoint,
     hello: Hello,
+    members: Members,
     world: World,
     silence: Duration,
     seats: Seats,
@@ -154,7 +157,8 @@ impl Join {
         let mut progress = interval(PROGRESS);
         progress.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = Vec::new();
-        while self.missing().next().is_some() {
+        // One that was given up for a newer process is missing as soon as that is noticed.
+        while self.missing().next().is_some() || !self.common.seats.settle(&self.connections) {
             tokio::select! {
                 () = tokio::time::sleep_until(deadline) => return Err(self.late()),
                 Some(note) = self.inbox.recv() => self.take(note)?,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use quinn::{Connection, ConnectionError, ReadError, ReadExactError, RecvStream, WriteError};
+use bytes::Bytes;
+use quinn::{Connection, ConnectionError, ReadError, RecvStream, VarInt, WriteError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -13,10 +13,19 @@ use tokio::time::MissedTickBehavior;
 
 use super::close;
 use super::config::FRAME_COST;
+use super::congestion;
+use super::gather::Gather;
 use super::load::Share;
 use crate::error::{Abort, FrameError, Loss};
-use crate::frame::{Frame, HEADER_BYTES, Header};
+use crate::frame::Frame;
 use crate::world::{Rank, World};
+
+/// Bytes beyond the window for the first probe of a silent peer: QUIC's own have gone beyond it, two of 1200 bytes for each of
+/// about ten doublings.
+const GRACE: u64 = 32 << 10;
+
+/// And for each probe that follows: two packets of 1500 bytes.
+const PROBE: u64 = 3000;
 
 /// What a link tells its mesh.
 pub(super) enum News {
@@ -68,6 +77,8 @@ pub(super) struct Receiver {
     pub(super) rank: Rank,
     pub(super) world: World,
     pub(super) silence: Duration,
+    /// The connection's window for what it receives.
+    pub(super) window: VarInt,
     /// Bytes of frames that may wait for [`crate::Mesh::receive`].
     pub(super) budget: Arc<Semaphore>,
     pub(super) news: Sender<News>,
@@ -81,6 +92,7 @@ impl Receiver {
         let mut watch = Watch::new(self.silence);
         let mut tick = tokio::time::interval(watch.period());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before = 0;
         let end = loop {
             tokio::select! {
                 stream = self.connection.accept_uni() => match stream {
@@ -94,6 +106,14 @@ impl Receiver {
                     let heard = self.connection.stats().udp_rx.datagrams;
                     if let Some(loss) = watch.tick(Instant::now(), heard) {
                         self.end(&mut fault, loss);
+                    }
+                    let grace = watch.grace();
+                    if grace != before {
+                        congestion::set_grace(&self.connection, grace);
+                        before = grace;
+                    }
+                    if grace > 0 {
+                        self.probe();
                     }
                 }
             }
@@ -122,53 +142,54 @@ impl Receiver {
         }
     }
 
+    /// Sends a packet that the peer will answer.
+    fn probe(&self) {
+        // A larger window has to be said, and then it is the old one again.
+        let more = VarInt::from_u64(self.window.into_inner() + 1).unwrap_or(VarInt::MAX);
+        self.connection.set_receive_window(more);
+        self.connection.set_receive_window(self.window);
+    }
+
     /// The peer is at fault: tell it, and remember the first reason.
     fn end(&self, fault: &mut Option<Loss>, loss: Loss) {
         if fault.is_none() {
             let reason = loss.to_string();
-            close::abort(&self.connection, &Abort { culprit: Some(self.rank), reason });
+            let abort = Abort { culprit: Some(self.rank), reason };
+            close::abort(&self.connection, &abort, self.world.epoch());
             *fault = Some(loss);
         }
     }
 }
 
 /// One stream, one frame. An error is the peer's fault; the end of the connection is not an error here.
+///
+/// All of it is read as it comes: it has its place already. Its end is read when the budget has room for the frame; until
+/// then the stream stays open, and takes the place of another.
 async fn read(
     mut stream: RecvStream,
     rank: Rank,
     budget: Arc<Semaphore>,
     news: Sender<News>,
 ) -> Result<(), Loss> {
-    let mut head = [0; HEADER_BYTES];
-    match stream.read_exact(&mut head).await {
-        Ok(()) => {}
-        Err(ReadExactError::FinishedEarly(have)) => {
-            return Err(FrameError::Truncated { have: have as u64, need: HEADER_BYTES as u64 }.into());
-        }
-        Err(ReadExactError::ReadError(error)) => return fault(error),
-    }
-    let (header, _) = Header::decode(&head)?;
-    let length = header.length as usize;
-    let need = HEADER_BYTES + length;
-    let cost = u32::try_from(FRAME_COST + length).unwrap_or(u32::MAX);
-    let Ok(permit) = budget.acquire_many_owned(cost).await else { return Ok(()) };
-    let mut bytes = BytesMut::with_capacity(need);
-    bytes.extend_from_slice(&head);
-    loop {
-        // One byte more than needed, to see what does not belong there.
-        match stream.read_chunk(need - bytes.len() + 1, true).await {
+    let mut gather = Gather::default();
+    while !gather.is_complete() {
+        match stream.read_chunk(usize::MAX, false).await {
+            Ok(Some(chunk)) => gather.put(chunk.offset, &chunk.bytes)?,
             Ok(None) => break,
-            Ok(Some(chunk)) => {
-                let have = bytes.len() + chunk.bytes.len();
-                if have > need {
-                    return Err(FrameError::Oversized { length: have as u64, limit: need as u64 }.into());
-                }
-                bytes.extend_from_slice(&chunk.bytes);
-            }
             Err(error) => return fault(error),
         }
     }
-    let frame = Frame::decode(&bytes.freeze())?;
+    let frame = gather.finish()?;
+    let cost = u32::try_from(FRAME_COST + frame.payload.len()).unwrap_or(u32::MAX);
+    let Ok(permit) = budget.acquire_many_owned(cost).await else { return Ok(()) };
+    match stream.read_chunk(usize::MAX, false).await {
+        Ok(None) => {}
+        Ok(Some(chunk)) => {
+            let length = chunk.offset + chunk.bytes.len() as u64;
+            return Err(FrameError::Oversized { length, limit: frame.wire_bytes() }.into());
+        }
+        Err(error) => return fault(error),
+    }
     let _ = news.send(News::Frame(rank, frame, permit));
     Ok(())
 }
@@ -220,6 +241,19 @@ impl Watch {
         (self.silent >= self.deadline).then(|| self.loss(now, self.silent))
     }
 
+    /// What may be sent beyond the window, to hear whether the peer is back: nothing before three tenths of the
+    /// deadline have passed (keep-alives are two apart), then more with each look.
+    ///
+    /// QUIC alone probes at intervals that double, so after a way was cut for more than half of the deadline the next probe can
+    /// come too late; and its keep-alives are held back while the window is full of packets that were lost.
+    fn grace(&self) -> u64 {
+        if self.silent < self.deadline * 3 / 10 {
+            return 0;
+        }
+        let looks = self.silent.as_nanos() / self.period().as_nanos().max(1);
+        GRACE + PROBE * u64::try_from(looks).unwrap_or(u64::MAX).min(1 << 20)
+    }
+
     /// What it means that QUIC's idle timer ran out at `now`.
     fn timed_out(&self, now: Instant) -> Loss {
         self.loss(now, self.silent.max(self.deadline))
@@ -260,6 +294,21 @@ mod tests {
             }
         }
         assert_eq!(said, Some((30, Loss::Silent { silent: DEADLINE, deadline: DEADLINE })));
+    }
+
+    #[test]
+    fn a_silent_peer_is_probed_from_three_tenths_of_its_deadline_on_and_more_may_be_sent_each_time() {
+        let mut watch = Watch::new(DEADLINE);
+        let start = Instant::now();
+        let mut grace = Vec::new();
+        for tick in 0..10u32 {
+            watch.tick(start + watch.period() * tick, 0);
+            grace.push(watch.grace());
+        }
+        let due = |looks: u64| if looks < 6 { 0 } else { GRACE + looks * PROBE };
+        assert_eq!(grace, (0..10).map(due).collect::<Vec<_>>());
+        watch.tick(start + watch.period() * 10, 1);
+        assert_eq!(watch.grace(), 0, "it was heard");
     }
 
     #[test]

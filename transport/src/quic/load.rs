@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::config::FRAME_COST;
 use super::link::News;
-use crate::frame::{Frame, MAX_PAYLOAD};
+use crate::frame::{Frame, HEADER_BYTES, MAX_PAYLOAD};
 use crate::world::Rank;
 
 /// There is room while less than this waits: one frame that is being written, and one that comes next, so that the
@@ -22,6 +22,7 @@ pub(super) struct Load {
 #[derive(Default)]
 struct State {
     waiting: usize,
+    frames: u64,
     /// Somebody was told that there is no room.
     refused: bool,
 }
@@ -39,7 +40,10 @@ impl Load {
 
     pub(super) fn add(self: &Arc<Self>, frame: &Frame) -> Share {
         let cost = FRAME_COST + frame.payload.len();
-        self.state().waiting += cost;
+        let mut state = self.state();
+        state.waiting += cost;
+        state.frames += 1;
+        drop(state);
         Share { load: self.clone(), cost }
     }
 
@@ -49,6 +53,13 @@ impl Load {
         let room = state.waiting < ROOM;
         state.refused |= !room;
         room
+    }
+
+    /// Frames that wait, and their bytes with headers.
+    pub(super) fn queue(&self) -> (u64, u64) {
+        let state = self.state();
+        let more = state.frames * (FRAME_COST - HEADER_BYTES) as u64;
+        (state.frames, state.waiting as u64 - more)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -61,6 +72,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.load.state();
         state.waiting -= self.cost;
+        state.frames -= 1;
         if state.waiting < ROOM && std::mem::take(&mut state.refused) {
             // The mesh is gone if this fails, and nobody asks any more.
             let _ = self.load.news.send(News::Room(self.load.rank));
@@ -95,11 +107,13 @@ mod tests {
         }
         assert_eq!(shares.len(), 2, "frames of 1 MiB that wait");
         assert!(!load.has_room(), "asked again");
+        assert_eq!(load.queue(), (2, 2 * (HEADER_BYTES + MAX_PAYLOAD) as u64));
         drop(shares.pop());
         assert!(matches!(news.try_recv(), Ok(News::Room(Rank(3)))), "room for one");
         assert!(load.has_room(), "room for one");
         drop(shares);
         assert!(news.try_recv().is_err(), "told though nobody was refused");
+        assert_eq!(load.queue(), (0, 0));
     }
 
     #[test]

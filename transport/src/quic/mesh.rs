@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use quinn::Connection;
-use tokio::sync::Semaphore;
+use quinn::{Connection, VarInt};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::close;
@@ -42,6 +42,8 @@ struct Link {
     queue: Option<UnboundedSender<(Frame, Share)>>,
     load: Arc<Load>,
     sender: Option<JoinHandle<()>>,
+    /// While no more should come: what came meanwhile still counts as not taken.
+    held: Option<Vec<OwnedSemaphorePermit>>,
     stats: PeerStats,
 }
 
@@ -57,10 +59,12 @@ impl QuicMesh {
             let budget = Arc::new(Semaphore::new(tuning.unconsumed_of_one(&world) as usize));
             let load = Load::new(rank, sender.clone());
             let (connection, news) = (connection, sender.clone());
-            let receiver = Receiver { connection: connection.clone(), rank, world, silence, budget, news };
+            let window = VarInt::from_u64(tuning.receive_window(&world)).unwrap_or(VarInt::MAX);
+            let receiver =
+                Receiver { connection: connection.clone(), rank, world, silence, window, budget, news };
             driver.runtime.spawn(receiver.run());
             let (queue, sender) = (Some(queue), Some(sending));
-            Some(Link { connection, queue, load, sender, stats: PeerStats::default() })
+            Some(Link { connection, queue, load, sender, held: None, stats: PeerStats::default() })
         });
         let links = links.collect();
         Self { world, silence, links, news, _news: sender, closed: false, driver }
@@ -71,7 +75,7 @@ impl QuicMesh {
     }
 
     fn finish(&mut self) {
-        let own = self.world.rank();
+        let (own, epoch) = (self.world.rank(), self.world.epoch());
         let (silence, mut closing) = (self.silence, Vec::new());
         for link in self.links.iter_mut().flatten() {
             link.queue = None;
@@ -86,7 +90,7 @@ impl QuicMesh {
                     connection.close(close::CLOSED, b"");
                 } else {
                     let reason = "left before everything was delivered".into();
-                    close::abort(&connection, &Abort { culprit: Some(own), reason });
+                    close::abort(&connection, &Abort { culprit: Some(own), reason }, epoch);
                 }
             }
         });
@@ -100,6 +104,14 @@ impl Mesh for QuicMesh {
 
     fn has_room(&mut self, to: Rank) -> bool {
         self.link(to).is_none_or(|link| link.load.has_room())
+    }
+
+    fn hold(&mut self, from: Rank, hold: bool) {
+        if let Some(link) = self.link(from)
+            && link.held.is_some() != hold
+        {
+            link.held = hold.then(Vec::new);
+        }
     }
 
     fn send(&mut self, to: Rank, frame: Frame) {
@@ -118,8 +130,11 @@ impl Mesh for QuicMesh {
 
     fn receive(&mut self, until: Instant) -> Event {
         match self.news.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(News::Frame(rank, frame, _permit)) => {
+            Ok(News::Frame(rank, frame, permit)) => {
                 if let Some(link) = self.link(rank) {
+                    if let Some(held) = &mut link.held {
+                        held.push(permit);
+                    }
                     link.stats.frames_received += 1;
                     link.stats.frame_bytes_received += frame.wire_bytes();
                 }
@@ -139,7 +154,7 @@ impl Mesh for QuicMesh {
             None => self.finish(),
             Some(abort) => {
                 for link in self.links.iter_mut().flatten() {
-                    close::abort(&link.connection, abort);
+                    close::abort(&link.connection, abort, self.world.epoch());
                     link.queue = None;
                 }
             }
@@ -150,7 +165,10 @@ impl Mesh for QuicMesh {
         let peer = |link: &Option<Link>| {
             link.as_ref().map_or_else(PeerStats::default, |link| {
                 let udp = link.connection.stats();
+                let (queue_frames, queue_bytes) = link.load.queue();
                 PeerStats {
+                    queue_frames,
+                    queue_bytes,
                     udp_bytes_sent: udp.udp_tx.bytes,
                     udp_bytes_received: udp.udp_rx.bytes,
                     udp_bytes_lost: udp.path.lost_bytes,

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::members::Members;
 use crate::world::{MAX_WORLD_SIZE, Rank, World};
 use crate::{address, file};
 
@@ -201,6 +202,30 @@ impl Peers {
         &self.sites
     }
 
+    /// The addresses and sites of `members` alone, from the entries of their certificates' ranks.
+    ///
+    /// # Errors
+    ///
+    /// If one of them has no entry here.
+    pub fn of(&self, members: &Members) -> Result<Self, PeersError> {
+        let size = u32::try_from(self.addresses.len()).unwrap_or(u32::MAX);
+        let addresses = members
+            .certificates()
+            .map(|rank| self.addresses.get(rank.index()).cloned().ok_or(PeersError::Missing { rank, size }));
+        let addresses = addresses.collect::<Result<_, _>>()?;
+        let mut seen = Vec::new();
+        let renumbered = members.certificates().filter_map(|rank| self.sites.get(rank.index())).map(|site| {
+            let known = seen.iter().position(|other| other == site).unwrap_or_else(|| {
+                seen.push(*site);
+                seen.len() - 1
+            });
+            // At most as many as ranks.
+            u32::try_from(known).unwrap_or(u32::MAX)
+        });
+        let sites = renumbered.collect();
+        Ok(Self { addresses, sites })
+    }
+
     pub(super) fn check(&self, world: &World) -> Result<(), PeersError> {
         let size = world.size();
         let have = u32::try_from(self.addresses.len()).unwrap_or(u32::MAX);
@@ -261,6 +286,21 @@ mod tests {
                 "peers file, line 5: rank 1 has no site, rank 0 is in \"oslo\""
             );
         }
+    }
+
+    #[test]
+    fn some_of_the_peers_are_found_by_the_ranks_of_their_certificates() {
+        let at = |rank, site: &str| entry(rank, &format!("h{rank}:1")) + &format!("site = {site:?}\n");
+        let text = at(0, "rome") + &at(1, "oslo") + &at(2, "oslo") + &at(3, "rome");
+        let peers = Peers::parse(&text, 4).unwrap();
+        assert_eq!(peers.of(&Members::all(4)).unwrap(), peers);
+        let left = peers.of(&Members::all(4).without(&[Rank(0)])).unwrap();
+        assert_eq!(
+            (left.addresses(), left.sites()),
+            (&["h1:1", "h2:1", "h3:1"].map(String::from)[..], &[0, 0, 1][..])
+        );
+        let error = peers.of(&Members::all(5)).unwrap_err();
+        assert_eq!(error.to_string(), "peers file: rank 4 of 4 is missing");
     }
 
     #[test]

@@ -1,31 +1,41 @@
-//! Which connection a rank is promised to, and whether who has it is alive.
+//! Which connection a rank is promised to: the newest process of it, or an older one as long as that one lives.
 
-use std::sync::Mutex;
+use std::cmp::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use quinn::Connection;
 
+use super::close;
 use crate::world::Rank;
 
 /// What a process that died has sent may still be on its way for this long.
 const IN_FLIGHT: Duration = Duration::from_millis(500);
 
 /// The connections that have been promised to a rank.
-pub(super) struct Seats(Mutex<Vec<Option<Taken>>>);
+pub(super) struct Seats(Mutex<State>);
+
+struct State {
+    /// By rank.
+    seats: Vec<Option<Taken>>,
+    /// Nobody who has a seat gives it up for a newer process any more.
+    settled: bool,
+}
 
 /// What a caller finds at the seat of its rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seat {
-    /// It is the caller's from now on: nobody had it, or who had it is gone.
+    /// It is the caller's from now on: nobody had it, or who had it is gone, or was told to go.
     Free,
-    /// Another connection has it, whose process may have just died.
+    /// A process that says it is newer has it, and may have just died.
     Taken,
-    /// Another connection has it, on which something came since the caller first called.
+    /// The same, and something came from it since the caller first called.
     Alive,
 }
 
 struct Taken {
     connection: Connection,
+    generation: u64,
     doubt: Doubt,
 }
 
@@ -34,6 +44,16 @@ struct Taken {
 struct Doubt {
     since: Option<Instant>,
     heard: Option<u64>,
+}
+
+impl Taken {
+    fn is_alive(&mut self) -> Seat {
+        // Frames are counted once they are decrypted: nobody else can send them. Both sides keep their connection
+        // alive five times per silence, so a living peer pings or acknowledges within a fifth.
+        let frames = self.connection.stats().frame_rx;
+        let alive = self.doubt.is_refuted(Instant::now(), frames.ping + frames.acks);
+        if alive { Seat::Alive } else { Seat::Taken }
+    }
 }
 
 impl Doubt {
@@ -53,28 +73,47 @@ impl Doubt {
 
 impl Seats {
     pub(super) fn new(size: usize) -> Self {
-        Self(Mutex::new((0..size).map(|_| None).collect()))
+        Self(Mutex::new(State { seats: (0..size).map(|_| None).collect(), settled: false }))
     }
 
-    pub(super) fn take(&self, rank: Rank, connection: &Connection) -> Seat {
-        let mut seats = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // No rank outside the world gets here.
-        let Some(seat) = seats.get_mut(rank.index()) else { return Seat::Taken };
-        if let Some(taken) = seat.as_mut().filter(|taken| taken.connection.close_reason().is_none()) {
-            // Frames are counted once they are decrypted: nobody else can send them. Both sides keep their connection
-            // alive five times per silence, so a living peer pings or acknowledges within a fifth.
-            let frames = taken.connection.stats().frame_rx;
-            let alive = taken.doubt.is_refuted(Instant::now(), frames.ping + frames.acks);
-            return if alive { Seat::Alive } else { Seat::Taken };
+    /// Asks for the seat of `rank` for a process of this `generation`, which only holders of the rank's key can claim.
+    pub(super) fn take(&self, rank: Rank, generation: u64, connection: &Connection) -> Seat {
+        let mut state = self.state();
+        if state.settled {
+            return Seat::Taken;
         }
-        *seat = Some(Taken { connection: connection.clone(), doubt: Doubt::default() });
+        // No rank outside the world gets here.
+        let Some(seat) = state.seats.get_mut(rank.index()) else { return Seat::Taken };
+        if let Some(taken) = seat.as_mut().filter(|taken| taken.connection.close_reason().is_none()) {
+            match generation.cmp(&taken.generation) {
+                Ordering::Greater => taken.connection.close(close::SUPERSEDED, b""),
+                // The same process, which has given up that connection.
+                Ordering::Equal => taken.connection.close(close::CLOSED, b""),
+                // An older process, unless the clock of its host went back while it was started again.
+                Ordering::Less => return taken.is_alive(),
+            }
+        }
+        *seat = Some(Taken { connection: connection.clone(), generation, doubt: Doubt::default() });
         Seat::Free
+    }
+
+    /// Ends joining with these connections, unless one of them was just given up for a newer process.
+    pub(super) fn settle(&self, connections: &[Option<Connection>]) -> bool {
+        let mut state = self.state();
+        let is_given_up =
+            |it: &Connection| matches!(it.close_reason(), Some(quinn::ConnectionError::LocallyClosed));
+        state.settled = !connections.iter().flatten().any(is_given_up);
+        state.settled
     }
 
     /// Everyone who has a seat, by rank.
     pub(super) fn all(&self) -> Vec<Option<Connection>> {
-        let seats = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        seats.iter().map(|seat| seat.as_ref().map(|taken| taken.connection.clone())).collect()
+        let state = self.state();
+        state.seats.iter().map(|seat| seat.as_ref().map(|taken| taken.connection.clone())).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

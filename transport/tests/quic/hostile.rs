@@ -56,9 +56,10 @@ fn loss_after(bytes: &[u8]) -> Loss {
     let Some(quinn::ConnectionError::ApplicationClosed(close)) = member.connection.close_reason() else {
         panic!("the peer was not told")
     };
-    // Code 1 is an abort: the culprit plus one, then the reason.
-    let (culprit, reason) = close.reason.split_at(4);
-    assert_eq!((close.error_code, culprit), (1u32.into(), &[2, 0, 0, 0][..]), "an abort that names rank 1");
+    // Code 1 is an abort: the epoch, the culprit plus one, then the reason.
+    let (culprit, reason) = close.reason.split_at(8);
+    let due = &[0, 0, 0, 0, 2, 0, 0, 0][..];
+    assert_eq!((close.error_code, culprit), (1u32.into(), due), "an abort that names rank 1");
     assert_eq!(std::str::from_utf8(reason).unwrap(), loss.to_string(), "the reason as rank 0 sees it");
     loss
 }
@@ -281,7 +282,7 @@ fn a_rank_that_falls_silent_in_an_exchange_is_named_by_everyone() {
 fn a_reason_with_control_characters_arrives_without_them() {
     let (mut mesh, raw, member) = with_raw_peer(Duration::from_secs(5), Tuning::default());
     raw.run(async {
-        let reason = b"\x63\x00\x00\x00\x1b]0;owned\x07\xff\nno";
+        let reason = b"\0\0\0\0\x63\0\0\0\x1b]0;owned\x07\xff\nno";
         member.connection.close(1u32.into(), reason);
         tokio::time::sleep(Duration::from_millis(50)).await;
     });

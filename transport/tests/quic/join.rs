@@ -155,15 +155,28 @@ fn what_ranks_disagree_on_is_named_on_both_sides_with_both_values() {
 }
 
 #[test]
-fn another_world_size_or_epoch_is_named_on_both_sides() {
+fn another_world_size_is_named_on_both_sides() {
     let said = refusals(2, |rank, config| {
         if rank == 1 {
             config.world = World::new(1, 3, 0).unwrap();
         }
     });
     assert_eq!(said, ["rank 1 has world size 3, ours is 2", "rank 0 has world size 2, ours is 3"]);
-    let said = refusals(2, |rank, config| config.world = World::new(rank, 2, rank * 4).unwrap());
-    assert_eq!(said, ["rank 1 is in epoch 4, ours is 0", "rank 0 is in epoch 0, ours is 4"]);
+}
+
+#[test]
+fn a_rank_of_an_older_epoch_gives_up_at_once_and_one_of_a_newer_waits_for_it_to_come_back() {
+    let said = refusals(2, |rank, config| {
+        config.world = World::new(rank, 2, rank * 4).unwrap();
+        config.join = Duration::from_secs(if rank == 1 { 3 } else { 20 });
+    });
+    assert_eq!(said[0], "rank 1 is in epoch 4, ours is 0");
+    assert!(said[1].starts_with("no answer from rank 0 at the rendezvous "), "{}", said[1]);
+    assert!(
+        said[1].ends_with(" within 3.0s; the last that was heard from it: rank 0 is in epoch 0, ours is 4"),
+        "{}",
+        said[1]
+    );
 }
 
 #[test]
@@ -242,34 +255,4 @@ fn a_name_that_does_not_resolve_is_named() {
     let error = QuicMesh::bind(config).unwrap().join().err().unwrap();
     assert!(error.to_string().contains("no-such-host.invalid:7000"), "{error}");
     assert_eq!(error.culprit(), Some(Rank(0)), "{error}");
-}
-
-#[test]
-fn the_second_process_of_a_rank_is_turned_away_and_the_world_comes_up() {
-    let authority = authority();
-    let first = QuicMesh::bind(config(&authority, 0, 3, "unused:1")).unwrap();
-    let address = first.local_addr().to_string();
-    let leader = thread::spawn(move || first.join());
-    let start = |rank| {
-        let mut config = config(&authority, rank, 3, &address);
-        config.silence = Duration::from_secs(2);
-        thread::spawn(move || QuicMesh::bind(config)?.join())
-    };
-    let twins = [start(1), start(1)];
-    // Whoever comes second is told so when it is sure that the first one lives; that one waits for rank 2.
-    while !twins.iter().any(thread::JoinHandle::is_finished) {
-        thread::sleep(Duration::from_millis(10));
-    }
-    let third = start(2);
-    let (joined, refused): (Vec<_>, Vec<_>) =
-        twins.into_iter().map(|twin| twin.join().unwrap()).partition(Result::is_ok);
-    assert_eq!((joined.len(), refused.len()), (1, 1));
-    for error in refused.into_iter().filter_map(Result::err) {
-        assert_eq!(
-            error.to_string(),
-            "rank 1 has joined already, rank 0 says: is it running twice, or was it started again?"
-        );
-    }
-    let (third, leader) = (third.join().unwrap(), leader.join().unwrap());
-    assert!(third.is_ok() && leader.is_ok(), "{:?}, {:?}", third.err(), leader.err());
 }

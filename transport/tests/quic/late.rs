@@ -91,28 +91,6 @@ fn a_process_too_many_is_told_so_when_all_ranks_have_joined() {
 }
 
 #[test]
-fn a_second_process_is_told_so_as_soon_as_the_first_is_heard_again() {
-    let authority = authority();
-    let (address, _first) = leader(config(&authority, 0, 3, "unused:1"));
-    let twin = || {
-        let mut config = config(&authority, 1, 3, &address);
-        // Of a silence of 10 s, 13 s would be the time after which it is sure anyway.
-        config.join = Duration::from_secs(9);
-        start(config)
-    };
-    let twins = [twin(), twin()];
-    let mut said: Vec<_> = twins.into_iter().map(error).collect();
-    said.sort();
-    assert_eq!(
-        said,
-        [
-            "rank 1 has joined already, rank 0 says: is it running twice, or was it started again?",
-            "rank 2 did not join within 9.0s"
-        ]
-    );
-}
-
-#[test]
 fn who_waits_is_told_for_whom_every_few_seconds() {
     let authority = authority();
     let heard: [Arc<Mutex<Vec<Vec<Rank>>>>; 3] = Default::default();

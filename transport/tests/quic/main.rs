@@ -2,6 +2,9 @@
 #![cfg(feature = "quic")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod epochs;
+#[cfg(all(unix, feature = "emulate"))]
+mod faults;
 #[path = "../common/grid.rs"]
 mod grid;
 mod hostile;
@@ -10,7 +13,10 @@ mod join;
 mod late;
 #[path = "../common/loss.rs"]
 mod loss;
+mod many_epochs;
 mod mesh;
+mod nat;
+mod newest;
 mod process;
 mod raw;
 mod strangers;

@@ -89,6 +89,28 @@ fn a_peer_that_does_not_read_has_no_room_and_has_it_again_when_it_reads() {
 }
 
 #[test]
+fn of_a_peer_that_is_held_up_no_more_comes_than_its_budget_until_it_is_not() {
+    const LENGTH: usize = 1 << 20;
+    let change = |_, config: &mut Config| (config.tuning.streams, config.tuning.unconsumed) = (24, 4 << 20);
+    let mut meshes = world(2, change);
+    let (mut reader, mut writer) = (meshes.pop().unwrap(), meshes.pop().unwrap());
+    reader.hold(Rank(0), true);
+    for step in 0..20 {
+        writer.send(Rank(1), frame(0, step, LENGTH));
+    }
+    let mut came = 0;
+    while let Event::Frame(Rank(0), _) = reader.receive(Instant::now() + Duration::from_millis(500)) {
+        came += 1;
+    }
+    // Not four: a frame takes a little more than its bytes.
+    assert!(came <= 3, "{came} frames of 1 MiB came");
+    reader.hold(Rank(0), false);
+    for _ in came..20 {
+        assert!(matches!(event(&mut reader), Event::Frame(Rank(0), _)), "nothing is lost");
+    }
+}
+
+#[test]
 fn a_rank_that_gives_up_is_heard_by_all_after_its_frames() {
     let mut meshes = world(3, |_, _| {});
     let mut leaving = meshes.pop().unwrap();

@@ -5,7 +5,6 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire_transport::quic::{Config, Identity, QuicMesh, Rendezvous};
@@ -29,15 +28,18 @@ fn config(run: &Path, rank: u32, silence: Duration, rendezvous: String) -> Confi
     }
 }
 
-/// Not a test of its own: rank 1, which joins, says where it listens, and waits to be ended.
+/// Not a test of its own: rank 1, which joins, says where it listens, sends back what comes, and waits to be ended.
 #[test]
 fn child() {
     let (Ok(address), Ok(run)) = (std::env::var(ADDRESS), std::env::var(RUN)) else { return };
     let pending = QuicMesh::bind(config(run.as_ref(), 1, Duration::from_secs(60), address)).unwrap();
     let local = pending.local_addr();
-    let _mesh = pending.join().unwrap();
+    let mut mesh = pending.join().unwrap();
     println!("\nlistening on {local}");
-    thread::sleep(Duration::from_secs(60));
+    let until = Instant::now() + Duration::from_secs(60);
+    while let Event::Frame(from, got) = mesh.receive(until) {
+        mesh.send(from, frame(1, got.header.operation.step, got.payload.len()));
+    }
 }
 
 /// Rank 0, and rank 1 in a process of its own.
@@ -94,4 +96,36 @@ fn a_process_that_was_killed_and_starts_again_is_noticed_before_its_silence() {
     mesh.send(Rank(1), frame(0, 1, 100));
     assert_eq!(event(&mut mesh), Event::Lost(Rank(1), Loss::Closed));
     println!("restart noticed after {:?}", began.elapsed());
+}
+
+/// Sends a signal, and waits until the system says that the process is in the state that it leads to.
+#[cfg(target_os = "linux")]
+fn signal(child: &Child, signal: &str, stopped: bool) {
+    let id = child.id();
+    let status = Command::new("kill").args([&format!("-{signal}"), &id.to_string()]).status();
+    assert!(status.unwrap().success(), "kill -{signal}");
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    while is_stopped() != stopped {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_is_stopped_for_less_than_the_silence_answers_when_it_goes_on_and_nobody_is_told() {
+    let run = Run::new(2);
+    let (mut mesh, mut child, _) = with_child(&run, Duration::from_secs(60));
+    for step in 1..4 {
+        signal(&child, "STOP", true);
+        mesh.send(Rank(1), frame(0, step, 100));
+        let until = Instant::now() + Duration::from_millis(700);
+        assert_eq!(mesh.receive(until), Event::Timeout, "step {step}: it is stopped");
+        signal(&child, "CONT", false);
+        assert_eq!(event(&mut mesh), Event::Frame(Rank(1), frame(1, step, 100)));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

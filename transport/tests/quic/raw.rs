@@ -156,9 +156,10 @@ impl Member {
     }
 }
 
-/// A hello of any version and content.
+/// A hello of any version and content, of a process that is older than any other.
 pub(crate) fn hello(version: u16, size: u32, epoch: u32, rank: u32, agreements: &[(&str, &str)]) -> Vec<u8> {
     let mut body = [size.to_le_bytes(), epoch.to_le_bytes(), rank.to_le_bytes()].concat();
+    body.extend(1u64.to_le_bytes());
     body.extend(u16::try_from(agreements.len()).unwrap().to_le_bytes());
     for text in agreements.iter().flat_map(|(name, value)| [name, value]) {
         body.extend(u16::try_from(text.len()).unwrap().to_le_bytes());

@@ -156,10 +156,10 @@ fn hellos_that_never_come_or_make_no_sense_keep_no_one_out() {
     let connections: Vec<_> = [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         // The longest length, and nothing behind it.
-        b"GRDH\x01\x00\xff\xff",
+        b"GRDH\x03\x00\xff\xff",
         &hello(WIRE_VERSION, u32::MAX, 0, 1, &[]),
         &hello(WIRE_VERSION, 2, 0, 1, &[("codec", "\x1b[2J")]),
-        &hello(WIRE_VERSION, 2, 0, 1, &[("x", ""); 17]),
+        &hello(WIRE_VERSION, 2, 0, 1, &[("x", ""); 33]),
     ]
     .map(|bytes| {
         let connection = bad.connect(address, 0);

@@ -1,33 +1,29 @@
 //! `gradwire bench exchange`: how fast do ranks exchange, over loopback or an emulated link?
 
-mod link;
 mod measure;
-mod order;
-mod rank;
-mod ranks;
 mod table;
 mod tcp;
-mod way;
 
 use std::num::NonZeroU64;
 
 use clap::ValueEnum;
-use gradwire::transport::sim::{LinkConfig, LinkError};
+use gradwire::transport::sim::LinkConfig;
 use serde::Serialize;
 
+use super::fleet::link::Link;
+use super::fleet::parse_link;
+use super::fleet::way::{LinkRate, Way};
 use super::size;
 use crate::failure::Failure;
-use crate::say::note;
-
-use link::{LATE_SHARE, Link};
-use way::{LinkRate, Way};
-
-pub(crate) use rank::run as rank;
 
 /// All-to-all between processes over QUIC: GB/s, CPU seconds per GB, and the share of an emulated link that is used.
 ///
-/// GB/s counts what all ranks send to each other, over the time of the slowest; CPU time counts all ranks. Every
-/// exchange follows a barrier, and one that is not measured.
+/// GB/s counts what all ranks send to each other, over the time of the slowest; CPU time counts all ranks. `of link` is
+/// that time's share of the link's rate; `2nd half` and `steady` are those of the second and the middle half of the bytes as
+/// they arrive at the slowest rank: the former is without the start, the latter without the last losses too. `again` is the
+/// share of the bytes that were taken for lost. Every exchange follows a barrier, and one that is not measured.
+///
+/// Windows are those of a node that is told its line's rate and round trip.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Ranks, each a process of its own.
@@ -96,6 +92,11 @@ struct Row {
     cpu_s_per_gb: Option<f64>,
     /// Bits of messages that a rank sends per second, over the rate of its line.
     goodput_over_link: Option<f64>,
+    /// What a rank received, over the rate of its line: the median of the slowest ranks, from the first quarter of its bytes
+    /// to the third, that is without the start and the last losses. Null where these arrived all at once.
+    steady_over_link: Option<f64>,
+    /// The same of the second half of its bytes.
+    second_half_over_link: Option<f64>,
     /// Median share of the UDP bytes that were taken for lost.
     retransmitted_share: f64,
     /// The largest of all ranks: the whole process, from its start to its end.
@@ -118,16 +119,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Err(why) => missing.push(Missing { congestion, why }),
         }
     }
-    for row in &rows {
-        if let Some(Link { measured, .. }) = row.link.as_ref().filter(|link| link.measured.late > LATE_SHARE)
-        {
-            note!(
-                "the emulator handed on {:.2} % of the packets over 2 ms late, at most {:.0} ms: this machine is too slow or busy for this link",
-                measured.late * 100.0,
-                measured.latest_s * 1e3
-            );
-        }
-    }
     let report = Report { rows, missing, tcp: args.tcp.then(|| tcp::run(args)) };
     if args.json {
         crate::say::print(serde_json::to_string(&report).map_err(Failure::work)?)
@@ -140,8 +131,4 @@ fn bytes(text: &str) -> Result<usize, String> {
     const MOST: u64 = 4 << 30;
     let bytes = size::parse_bytes(text)?;
     if bytes as u64 > MOST { Err(format!("{bytes} bytes, must be at most {MOST}")) } else { Ok(bytes) }
-}
-
-fn parse_link(text: &str) -> Result<LinkConfig, String> {
-    text.parse().map_err(|error: LinkError| error.reason)
 }

@@ -78,6 +78,7 @@ mod tests {
             nonfinite: 0,
             reset: false,
             scale_log2: None,
+            owned: 7,
         }
     }
 

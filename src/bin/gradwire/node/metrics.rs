@@ -73,7 +73,14 @@ fn update_peer(peer: usize, now: &PeerStats, before: &PeerStats, elapsed: f64) {
     count("gradwire_peer_udp_sent_bytes_total", now.udp_bytes_sent);
     count("gradwire_peer_udp_received_bytes_total", now.udp_bytes_received);
     count("gradwire_peer_udp_lost_bytes_total", now.udp_bytes_lost);
-    gauge!("gradwire_peer_round_trip_seconds", "peer" => peer.clone()).set(now.round_trip.as_secs_f64());
+    for (name, value) in [
+        ("gradwire_peer_queue_frames", now.queue_frames as f64),
+        ("gradwire_peer_queue_bytes", now.queue_bytes as f64),
+        ("gradwire_peer_round_trip_seconds", now.round_trip.as_secs_f64()),
+        ("gradwire_peer_deadline_seconds", now.deadline.as_secs_f64()),
+    ] {
+        gauge!(name, "peer" => peer.clone()).set(value);
+    }
     if elapsed > 0.0 {
         let received = now.frame_bytes_received.saturating_sub(before.frame_bytes_received);
         gauge!("gradwire_peer_goodput_bytes_per_second", "peer" => peer).set(received as f64 / elapsed);
@@ -114,7 +121,14 @@ fn describe() {
         Unit::Bytes,
         "Bytes taken for lost, and sent again."
     );
+    describe_gauge!("gradwire_peer_queue_frames", "Frames that wait for room in the peer's connection.");
+    describe_gauge!("gradwire_peer_queue_bytes", Unit::Bytes, "Bytes of the frames that wait.");
     describe_gauge!("gradwire_peer_round_trip_seconds", Unit::Seconds, "Smoothed round-trip time.");
+    describe_gauge!(
+        "gradwire_peer_deadline_seconds",
+        Unit::Seconds,
+        "How long the peer may make no progress before the run ends."
+    );
     describe_gauge!(
         "gradwire_peer_goodput_bytes_per_second",
         "Bytes of frames from the peer in the last step by the time of the whole step."

@@ -174,6 +174,7 @@ mod tests {
                 nonfinite,
                 reset,
                 scale_log2,
+                owned: 7,
             },
         }
     }

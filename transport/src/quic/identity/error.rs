@@ -61,7 +61,7 @@ pub enum IdentityError {
     OtherRank {
         /// The rank in the certificate.
         identity: Rank,
-        /// The rank of the world.
+        /// The rank whose certificate the node needs.
         node: Rank,
     },
     /// An identity for a rank that cannot exist.

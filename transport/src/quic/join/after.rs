@@ -32,15 +32,20 @@ const HOLD: Duration = Duration::from_millis(100);
 impl Join {
     /// Tells everyone who is there why joining failed, and for a while everyone who calls.
     pub(super) async fn farewell(&mut self, error: &JoinError, abort: &Abort) {
+        // Another process of this rank goes on, and whoever joins, with it.
+        if matches!(error, JoinError::DuplicateRank { .. } | JoinError::Superseded { .. }) {
+            return;
+        }
         // From here on whoever calls is told so.
         let _ = self.common.over.set(abort.clone());
         let mut told: BTreeSet<Rank> = knows(error).into_iter().collect();
         let world = self.config.world;
+        let epoch = world.epoch();
         for connections in [&self.connections, &self.common.seats.all()] {
             for (rank, connection) in world.ranks().zip(connections) {
                 // One that has ended may belong to a process that died: another one may call.
                 if let Some(connection) = connection.as_ref().filter(|it| it.close_reason().is_none()) {
-                    close::abort(connection, abort);
+                    close::abort(connection, abort, epoch);
                     told.insert(rank);
                 }
             }
@@ -53,7 +58,7 @@ impl Join {
             let Ok(Some(note)) = timeout_at(deadline, self.inbox.recv()).await else { return };
             match note {
                 Note::Up(Greeted { rank, connection, .. }) => {
-                    close::abort(&connection, abort);
+                    close::abort(&connection, abort, epoch);
                     told.insert(rank);
                 }
                 Note::Told(rank) => {
@@ -75,8 +80,8 @@ fn knows(error: &JoinError) -> Option<Rank> {
     }
 }
 
-/// Tells members that call once all ranks have joined that their rank is there already.
-pub(super) async fn turn_away(endpoint: Endpoint) {
+/// Tells members that call once all ranks have joined that their rank is there already, and in which epoch.
+pub(super) async fn turn_away(endpoint: Endpoint, epoch: u32) {
     let slots = Arc::new(Semaphore::new(SURPLUS));
     while let Some(incoming) = endpoint.accept().await {
         if !incoming.remote_address_validated() {
@@ -89,17 +94,17 @@ pub(super) async fn turn_away(endpoint: Endpoint) {
             continue;
         };
         tokio::spawn(async move {
-            tokio::join!(surplus(incoming), sleep(HOLD));
+            tokio::join!(surplus(incoming, epoch), sleep(HOLD));
             drop(slot);
         });
     }
 }
 
-async fn surplus(incoming: Incoming) {
+async fn surplus(incoming: Incoming, epoch: u32) {
     let address = incoming.remote_address();
     let Ok(connecting) = incoming.accept() else { return };
     let Ok(Ok(connection)) = timeout(HANDSHAKE, connecting).await else { return };
     let rank = certificate(&connection).as_ref().and_then(certified_rank);
     tracing::debug!(%address, ?rank, "a process called after all ranks had joined");
-    connection.close(close::TAKEN, b"");
+    connection.close(close::TAKEN, &epoch.to_le_bytes());
 }

@@ -79,7 +79,8 @@ pub(super) async fn dial(common: Arc<Common>, rank: Rank, address: Address, note
 }
 
 async fn attempt_at(common: &Common, rank: Rank, target: SocketAddr) -> Result<Greeted, Unheard> {
-    let connecting = common.endpoint.connect(target, &rank_name(rank)).map_err(|error| {
+    let certificate = common.members.certificate(rank).unwrap_or(rank);
+    let connecting = common.endpoint.connect(target, &rank_name(certificate)).map_err(|error| {
         let (address, reason) = (target.to_string(), error.to_string());
         Unheard::Fatal(JoinError::Resolve { rank, address, reason })
     })?;
@@ -93,7 +94,7 @@ async fn attempt_at(common: &Common, rank: Rank, target: SocketAddr) -> Result<G
             });
         }
     };
-    greet::dial(connection, rank, &common.hello).await
+    greet::dial(connection, rank, &common.hello, &common.members).await
 }
 
 /// The addresses of a name that this socket can reach, one after the other, attempt by attempt. Resolved anew

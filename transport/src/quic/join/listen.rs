@@ -72,13 +72,14 @@ async fn answer(
         .map_err(dropped)?;
     if let Some(abort) = common.over.get() {
         // Members only get here.
-        close::abort(&connection, abort);
-        if let Some(rank) = greet::certificate(&connection).as_ref().and_then(certified_rank) {
+        close::abort(&connection, abort, common.world.epoch());
+        let certified = greet::certificate(&connection).as_ref().and_then(certified_rank);
+        if let Some(rank) = certified.and_then(|certified| common.members.rank(certified)) {
             let _ = notes.send(Note::Told(rank));
         }
         return Err(Unheard::Duplicate);
     }
-    match greet::answer(connection, &common.hello, &common.seats).await {
+    match greet::answer(connection, &common.hello, &common.members, &common.seats).await {
         // A caller that refuses us or breaks off ends only its own attempt: it is its part to report.
         Err(Unheard::Fatal(JoinError::Aborted { by, abort })) => {
             Err(Unheard::Dropped(format!("rank {by}: {abort}")))

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::link::Link;
+use crate::bench::fleet::link::Link;
 
 /// What TCP did, or why that is not known.
 #[derive(Debug, Serialize)]
@@ -35,8 +35,7 @@ impl fmt::Display for Tcp {
                     .map_or_else(|| "-".into(), |share| format!("{:.1} % of the link", 100.0 * share));
                 write!(
                     f,
-                    "TCP Cubic: {gb_per_s:.3} GB/s, {share}, {seconds:.3} ({min:.3} to {max:.3}) seconds; {}",
-                    link.measured
+                    "TCP Cubic: {gb_per_s:.3} GB/s, {share}, {seconds:.3} ({min:.3} to {max:.3}) seconds; {link}",
                 )
             }
         }
@@ -64,9 +63,9 @@ mod linux {
     use gradwire::transport::sim::{LinkConfig, Tunnel};
 
     use super::super::Args;
-    use super::super::link::Link;
-    use super::super::measure::limit;
     use super::Tcp;
+    use crate::bench::fleet::limit;
+    use crate::bench::fleet::link::Link;
     use crate::report::tally::median;
 
     /// Bytes that are written and read at a time.
@@ -83,7 +82,8 @@ mod linux {
         let tunnel = Tunnel::start(args.nodes, *link, 1).map_err(|error| error.to_string())?;
         let mut exchange =
             Exchange::start(&tunnel, args.nodes, args.bytes).map_err(|error| format!("TCP: {error}"))?;
-        let (mut times, limit) = (Vec::new(), limit(args));
+        let (mut times, limit) =
+            (Vec::new(), limit(args.link.as_ref(), args.bytes as f64 * f64::from(args.nodes - 1)));
         for number in 0..=args.repeats {
             if number <= 1 {
                 // What passed until the warm-up was over is not measured.

@@ -1,7 +1,8 @@
-//! By which congestion control an exchange goes.
+//! By which congestion control bytes go.
 
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use gradwire::transport::quic::Congestion;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// By which congestion control an exchange goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Way {
+pub(in crate::bench) enum Way {
     /// QUIC at a rate that is declared or estimated: what a mesh does.
     Paced,
     /// QUIC with Cubic (RFC 9438), to compare with.
@@ -21,7 +22,7 @@ pub(super) enum Way {
 
 /// Where `paced` has its rate from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkRate {
+pub(in crate::bench) enum LinkRate {
     /// That of the emulated link.
     Declared,
     Estimated,
@@ -48,12 +49,29 @@ impl FromStr for LinkRate {
 
 impl LinkRate {
     /// Bits per second that `way` is told of an emulated `link`; `None` where it is told nothing.
-    pub(super) fn told(self, way: Way, link: Option<&LinkConfig>) -> Option<NonZeroU64> {
+    pub(in crate::bench) fn told(self, way: Way, link: Option<&LinkConfig>) -> Option<NonZeroU64> {
         match (way, self) {
             (Way::Cubic, _) | (Way::Paced, Self::Estimated) => None,
             (Way::Paced, Self::Declared) => link?.rate.and_then(NonZeroU64::new),
             (Way::Paced, Self::Rate(rate)) => Some(rate),
         }
+    }
+}
+
+impl LinkRate {
+    /// What the windows of `way` are made for over an emulated `link`; `None` for the mesh's default. Cubic's have the size
+    /// that a declared rate's would have.
+    pub(in crate::bench) fn windows(
+        self,
+        way: Way,
+        link: Option<&LinkConfig>,
+    ) -> Option<(NonZeroU64, Duration)> {
+        let link = link?;
+        let rate = match way {
+            Way::Paced => self.told(way, Some(link)),
+            Way::Cubic => link.rate.and_then(NonZeroU64::new),
+        };
+        Some((rate?, link.round_trip()))
     }
 }
 

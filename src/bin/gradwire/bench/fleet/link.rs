@@ -10,32 +10,32 @@ use crate::failure::Failure;
 
 /// What `--link` asked for, and what was there.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Link {
+pub(in crate::bench) struct Link {
     /// As `--link` takes it.
-    pub(super) text: String,
-    pub(super) rate_bit_s: u64,
-    pub(super) rtt_s: f64,
+    pub(in crate::bench) text: String,
+    pub(in crate::bench) rate_bit_s: u64,
+    pub(in crate::bench) rtt_s: f64,
     /// Share of packets, 0 to 1.
-    pub(super) loss: f64,
-    pub(super) measured: Measured,
+    pub(in crate::bench) loss: f64,
+    pub(in crate::bench) measured: Measured,
 }
 
 /// What the emulator did during the measured exchanges.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Measured {
+pub(in crate::bench) struct Measured {
     /// The most that one node received in 0.1 s.
-    pub(super) rate_bit_s: f64,
+    pub(in crate::bench) rate_bit_s: f64,
     /// Of packets that did not wait.
-    pub(super) rtt_s: f64,
+    pub(in crate::bench) rtt_s: f64,
     /// One way, waiting included.
-    pub(super) mean_delay_s: f64,
+    pub(in crate::bench) mean_delay_s: f64,
     /// Share of packets lost at random.
-    pub(super) loss: f64,
+    pub(in crate::bench) loss: f64,
     /// Share of packets that a full queue dropped.
-    pub(super) overflowed: f64,
+    pub(in crate::bench) overflowed: f64,
     /// Share of packets that the emulator handed on over 2 ms late.
-    pub(super) late: f64,
-    pub(super) latest_s: f64,
+    pub(in crate::bench) late: f64,
+    pub(in crate::bench) latest_s: f64,
 }
 
 /// Above this share of late packets, a figure says more about the emulator than about the link.
@@ -56,23 +56,8 @@ impl From<gradwire::transport::sim::Measured> for Measured {
     }
 }
 
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the link: {:.1} Mbit/s, {:.2} ms there and back, {:.3} % lost, {:.3} % dropped by full queues, {:.2} % late (at most {:.1} ms)",
-            self.rate_bit_s / 1e6,
-            self.rtt_s * 1e3,
-            self.loss * 100.0,
-            self.overflowed * 100.0,
-            self.late * 100.0,
-            self.latest_s * 1e3
-        )
-    }
-}
-
 impl Link {
-    pub(super) fn new(config: &LinkConfig, measured: Measured) -> Self {
+    pub(in crate::bench) fn new(config: &LinkConfig, measured: Measured) -> Self {
         Self {
             text: config.to_string(),
             rate_bit_s: config.rate.unwrap_or(0),
@@ -80,6 +65,23 @@ impl Link {
             loss: config.wire.loss,
             measured,
         }
+    }
+}
+
+impl fmt::Display for Link {
+    /// What it was really like.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let measured = &self.measured;
+        write!(
+            f,
+            "the link: {:.1} Mbit/s, {:.2} ms there and back, {:.3} % lost, {:.3} % dropped by full queues, {:.2} % late (at most {:.1} ms)",
+            measured.rate_bit_s / 1e6,
+            measured.rtt_s * 1e3,
+            measured.loss * 100.0,
+            measured.overflowed * 100.0,
+            measured.late * 100.0,
+            measured.latest_s * 1e3
+        )
     }
 }
 

@@ -1,4 +1,4 @@
-//! The processes of one exchange, heard together; none is left behind.
+//! The processes of one fleet, heard together; none is left behind.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -35,7 +35,7 @@ impl Ranks {
         let failed = |error| Failure::Work(format!("cannot start rank {rank}: {error}"));
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = Command::new(program);
-        command.args(["bench", "exchange-rank"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["bench", "rank"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
         let order = serde_json::to_string(order).map_err(Failure::work)?;
         let stdout = process.stdout.take();
@@ -57,13 +57,13 @@ impl Ranks {
                     return Some(());
                 }
             }
-            to.send((rank, Err("ended before its exchanges were done".into()))).ok()
+            to.send((rank, Err("ended before its turns were done".into()))).ok()
         };
         let thread = std::thread::Builder::new().name("rank output".into());
         thread.spawn(listen).map(drop).map_err(Failure::work)
     }
 
-    /// Begins the next exchange.
+    /// Begins the next turn.
     pub(super) fn turn(&mut self) {
         for rank in (0..).take(self.processes.len()) {
             self.write(rank, "turn\n");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn left(said: &Said) -> Option<Option<u64>> {
-        if let Said::Left { peak_rss_bytes } = said { Some(*peak_rss_bytes) } else { None }
+        if let Said::Left { peak_rss_bytes, .. } = said { Some(*peak_rss_bytes) } else { None }
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         let mut ranks = Ranks::new();
         ranks.said.resize_with(2, VecDeque::new);
         let soon = || Instant::now() + Duration::from_millis(10);
-        let last = |peak| Ok(Said::Left { peak_rss_bytes: Some(peak) });
+        let last = |peak| Ok(Said::Left { peak_rss_bytes: Some(peak), result: 0 });
         for heard in [(1, Ok(Said::Joined)), (1, last(11)), (0, Ok(Said::Joined))] {
             ranks.sender.send(heard).unwrap();
         }
