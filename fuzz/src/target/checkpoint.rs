@@ -26,7 +26,7 @@ fn restore(recipe: &mut Recipe<'_>) {
         synchronizer.checkpoint().unwrap_or_else(|error| panic!("a checkpoint on the CPU: {error}"))
     };
     let mut first = begin(&parameters);
-    if recipe.u8() % 2 == 0 {
+    if recipe.u8().is_multiple_of(2) {
         let stepped = first.step(&gradient, 3, 0.01, &mut parameters);
         assert!(stepped.is_ok(), "a step of one rank: {stepped:?}");
     }
@@ -60,9 +60,9 @@ fn change(recipe: &mut Recipe<'_>, checkpoint: &mut Checkpoint) {
         3 => checkpoint.scheme = recipe.u8(),
         4 => checkpoint.next_step = recipe.u64(),
         5 => checkpoint.next_step = recipe.u8().into(),
-        6 => checkpoint.scale_log2 = (recipe.u8() % 4 > 0).then(|| recipe.u8().cast_signed()),
+        6 => checkpoint.scale_log2 = (!recipe.u8().is_multiple_of(4)).then(|| recipe.u8().cast_signed()),
         7 => {
-            checkpoint.moment = (recipe.u8() % 4 > 0).then(|| gradwire::sync::scale::Moment {
+            checkpoint.moment = (!recipe.u8().is_multiple_of(4)).then(|| gradwire::sync::scale::Moment {
                 sum_of_squares: f64::from_bits(recipe.u64()),
                 elements: u64::from(recipe.u16()),
             });
@@ -74,7 +74,7 @@ fn change(recipe: &mut Recipe<'_>, checkpoint: &mut Checkpoint) {
                 checkpoint.powersgd =
                     Some(gradwire::sync::powersgd::State { errors: Vec::new(), factors: Vec::new() });
             }
-            Some(state) if recipe.u8() % 2 == 0 => numbers(recipe, &mut state.errors, float),
+            Some(state) if recipe.u8().is_multiple_of(2) => numbers(recipe, &mut state.errors, float),
             Some(state) => numbers(recipe, &mut state.factors, float),
         },
         11 => numbers(recipe, &mut checkpoint.momentum, float),

@@ -17,7 +17,7 @@ const EPOCH: u32 = 9;
 
 pub fn run(input: &[u8]) {
     let mut recipe = Recipe::new(input);
-    if recipe.u8() % 4 == 0 {
+    if recipe.u8().is_multiple_of(4) {
         decode(recipe.rest());
         return;
     }
@@ -76,7 +76,7 @@ fn exchange(recipe: &mut Recipe<'_>) {
             }
             1 => {
                 let from = Rank(recipe.u32() % (size + 1));
-                let loss = if recipe.u8() % 2 == 0 {
+                let loss = if recipe.u8().is_multiple_of(2) {
                     Loss::Closed
                 } else {
                     Loss::Aborted(Abort { culprit: Some(Rank(recipe.u32())), reason: "its reason".into() })
@@ -147,7 +147,7 @@ fn feed(
     // The checksum fits; what is spoiled afterwards it must find.
     let mut bytes = [&header.encode(&payload)[..], &payload].concat();
     let sent = bytes.clone();
-    if recipe.u8() % 8 == 0 {
+    if recipe.u8().is_multiple_of(8) {
         recipe.spoil(&mut bytes);
     }
     let spoiled = bytes != sent;

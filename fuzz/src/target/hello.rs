@@ -55,7 +55,7 @@ pub fn run(input: &[u8]) {
         4 => {
             let mut body = Vec::new();
             for _ in 0..size {
-                let family = if recipe.u8() % 2 == 0 { 4 } else { 6 };
+                let family = if recipe.u8().is_multiple_of(2) { 4 } else { 6 };
                 body.push(family);
                 body.extend_from_slice(&recipe.array::<16>()[..if family == 4 { 4 } else { 16 }]);
                 body.extend_from_slice(&recipe.array::<2>());

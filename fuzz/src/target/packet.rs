@@ -35,14 +35,14 @@ pub(super) fn codec(recipe: &mut Recipe<'_>) -> Codec {
 pub fn run(input: &[u8]) {
     let mut recipe = Recipe::new(input);
     let mut codec = codec(&mut recipe);
-    if recipe.u8() % 4 == 0 {
+    if recipe.u8().is_multiple_of(4) {
         let before = codec;
         codec.set_scale_log2(recipe.u8().cast_signed());
         if codec.validate().is_err() {
             codec = before;
         }
     }
-    let elements = if recipe.u8() % 4 == 0 { recipe.below(9000) } else { recipe.below(300) };
+    let elements = if recipe.u8().is_multiple_of(4) { recipe.below(9000) } else { recipe.below(300) };
     let ranks = 1 + recipe.below(3);
     let form = Form::of(&codec, elements);
     let mut headers = Vec::new();
@@ -50,7 +50,7 @@ pub fn run(input: &[u8]) {
     for rank in 0..ranks {
         let sent = packet(&mut recipe, &codec, form, rank);
         let mut bytes = sent.clone();
-        if recipe.u8() % 2 == 0 {
+        if recipe.u8().is_multiple_of(2) {
             recipe.spoil(&mut bytes);
         }
         let decoded = memory::within(1024, || Header::decode(&bytes, form));
@@ -83,10 +83,10 @@ fn pieces(form: Form, bytes: &[u8], whole: Header) {
 /// A packet whose header is right: encoded, with words changed, or of nothing but hostile words.
 fn packet(recipe: &mut Recipe<'_>, codec: &Codec, form: Form, rank: usize) -> Vec<u8> {
     let elements = form.elements as usize;
-    let samples = if recipe.u8() % 8 == 0 { recipe.u32() } else { u32::from(recipe.u8()) };
+    let samples = if recipe.u8().is_multiple_of(8) { recipe.u32() } else { u32::from(recipe.u8()) };
     let mut words = vec![0; form.words];
     let mut stats = gradwire::codec::Stats::default();
-    if recipe.u8() % 4 == 0 {
+    if recipe.u8().is_multiple_of(4) {
         words.fill_with(|| recipe.u32());
     } else {
         let seed = recipe.u32();
@@ -110,7 +110,7 @@ fn packet(recipe: &mut Recipe<'_>, codec: &Codec, form: Form, rank: usize) -> Ve
 fn average(recipe: &mut Recipe<'_>, codec: &Codec, packets: &[Vec<u32>], weights: &[u32], elements: usize) {
     let packets: Vec<&[u32]> = packets.iter().map(Vec::as_slice).collect();
     let mut state = vec![0; codec.mean_state_words(packets.len(), elements)];
-    if recipe.u8() % 2 == 0 {
+    if recipe.u8().is_multiple_of(2) {
         let mut hostile = state.clone();
         hostile.iter_mut().for_each(|word| *word = recipe.u32());
         if codec.check_mean_state(packets.len(), elements, &hostile).is_ok() {
@@ -122,7 +122,7 @@ fn average(recipe: &mut Recipe<'_>, codec: &Codec, packets: &[Vec<u32>], weights
     let bound = (256 << 10) + 64 * (elements + codec.unit().elements) * packets.len();
     let checked = codec.check(&packets, weights, elements);
     let averaged = memory::within(bound, || codec.average(&packets, weights, &mut state, &mut mean));
-    assert_eq!(checked.clone().map(|_| ()), averaged, "{codec}: check and average");
+    assert_eq!(checked.map(|_| ()), averaged, "{codec}: check and average");
     match averaged {
         Ok(()) => {
             let clipped = memory::within(2 * bound, || codec.clip(&packets, weights, elements));

@@ -6,7 +6,7 @@ use crate::memory;
 
 #[path = "../../../src/bin/gradwire/vectors.rs"]
 #[allow(dead_code, reason = "only reading and comparing with the CPU is used here")]
-#[allow(clippy::missing_assert_message, reason = "another crate's file")]
+#[allow(clippy::missing_assert_message, clippy::module_inception, reason = "another crate's file")]
 mod file;
 
 pub fn run(input: &[u8]) {

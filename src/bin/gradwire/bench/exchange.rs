@@ -2,6 +2,7 @@
 
 mod measure;
 mod table;
+mod tcp;
 
 use std::num::NonZeroU64;
 
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     /// Rate of a node's line that `paced` is told, as in 1.2Gbit, the `declared` one of --link, or none: `estimated`.
     #[arg(long, value_name = "declared|estimated|RATE", default_value = "declared")]
     link_rate: LinkRate,
+    /// Measure the system's TCP (Cubic) too, on the link of --link; Linux, with the rights to make network namespaces.
+    #[arg(long, requires = "link")]
+    tcp: bool,
     /// Exchanges that are measured.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
@@ -54,6 +58,8 @@ pub(crate) struct Args {
 struct Report {
     rows: Vec<Row>,
     missing: Vec<Missing>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp: Option<tcp::Tcp>,
 }
 
 /// A way that could not be measured.
@@ -113,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Err(why) => missing.push(Missing { congestion, why }),
         }
     }
-    let report = Report { rows, missing };
+    let report = Report { rows, missing, tcp: args.tcp.then(|| tcp::run(args)) };
     if args.json {
         crate::say::print(serde_json::to_string(&report).map_err(Failure::work)?)
     } else {

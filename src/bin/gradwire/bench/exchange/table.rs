@@ -24,6 +24,9 @@ impl fmt::Display for Report {
         for missing in &self.missing {
             write!(f, "\n  {:10}  {}", name_of(missing.congestion), missing.why)?;
         }
+        if let Some(tcp) = &self.tcp {
+            write!(f, "\n  {tcp}")?;
+        }
         Ok(())
     }
 }

@@ -41,8 +41,23 @@ pub(in crate::bench) struct Measured {
 /// Above this share of late packets, a figure says more about the emulator than about the link.
 pub(super) const LATE_SHARE: f64 = 0.001;
 
+#[cfg(unix)]
+impl From<gradwire::transport::sim::Measured> for Measured {
+    fn from(measured: gradwire::transport::sim::Measured) -> Self {
+        Self {
+            rate_bit_s: measured.rate_bit_s,
+            rtt_s: measured.round_trip.as_secs_f64(),
+            mean_delay_s: measured.mean_delay.as_secs_f64(),
+            loss: measured.loss,
+            overflowed: measured.overflowed,
+            late: measured.late,
+            latest_s: measured.latest.as_secs_f64(),
+        }
+    }
+}
+
 impl Link {
-    pub(super) fn new(config: &LinkConfig, measured: Measured) -> Self {
+    pub(in crate::bench) fn new(config: &LinkConfig, measured: Measured) -> Self {
         Self {
             text: config.to_string(),
             rate_bit_s: config.rate.unwrap_or(0),
@@ -95,16 +110,7 @@ impl Emulator {
 
     /// What it did since the last call.
     pub(super) fn take_measured(&self) -> Measured {
-        let measured = self.relay.carrier().take_measured();
-        Measured {
-            rate_bit_s: measured.rate_bit_s,
-            rtt_s: measured.round_trip.as_secs_f64(),
-            mean_delay_s: measured.mean_delay.as_secs_f64(),
-            loss: measured.loss,
-            overflowed: measured.overflowed,
-            late: measured.late,
-            latest_s: measured.latest.as_secs_f64(),
-        }
+        self.relay.carrier().take_measured().into()
     }
 }
 
