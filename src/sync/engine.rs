@@ -110,6 +110,7 @@ impl Engine {
     }
 
     /// Before [`Self::encode_part`]: a device encodes everything at once, a CPU nothing yet.
+    #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only a device encodes now"))]
     pub(super) fn begin(
         &mut self,
         codec: &Codec,

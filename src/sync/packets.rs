@@ -9,9 +9,7 @@ use super::scaling::Scaling;
 use super::segments::Segments;
 use super::stream::{Spare, Stream, Task};
 use super::{Checkpoint, Config, GRADIENT, RestoreError, SyncError, scale};
-#[cfg(feature = "gpu")]
-use crate::codec::Codec;
-use crate::codec::{AverageError, Gradient};
+use crate::codec::{AverageError, Codec, Gradient};
 use crate::shard::ShardLayout;
 
 /// One rank's side.
