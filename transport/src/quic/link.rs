@@ -20,11 +20,7 @@ use crate::error::{Abort, FrameError, Loss};
 use crate::frame::Frame;
 use crate::world::{Rank, World};
 
-/// Bytes beyond the window for the first probe of a silent peer: QUIC's own have gone beyond it, two of 1200 bytes for each of
-/// about ten doublings.
-const GRACE: u64 = 32 << 10;
-
-/// And for each probe that follows: two packets of 1500 bytes.
+/// Bytes for each probe of a silent peer: two packets of 1500 bytes.
 const PROBE: u64 = 3000;
 
 /// What a link tells its mesh.
@@ -99,7 +95,7 @@ impl Receiver {
         let mut watch = Watch::new(self.silence);
         let mut tick = tokio::time::interval(watch.period());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = 0;
+        let mut before = false;
         let end = loop {
             tokio::select! {
                 stream = self.connection.accept_uni() => match stream {
@@ -114,12 +110,12 @@ impl Receiver {
                     if let Some(loss) = watch.tick(Instant::now(), heard) {
                         self.end(&mut fault, loss);
                     }
-                    let grace = watch.grace();
-                    if grace != before {
-                        congestion::set_grace(&self.connection, grace);
-                        before = grace;
+                    let probe = watch.probes();
+                    if probe || before {
+                        congestion::set_grace(&self.connection, probe.then_some(PROBE));
+                        before = probe;
                     }
-                    if grace > 0 {
+                    if probe {
                         self.probe();
                     }
                 }
@@ -248,17 +244,13 @@ impl Watch {
         (self.silent >= self.deadline).then(|| self.loss(now, self.silent))
     }
 
-    /// What may be sent beyond the window, to hear whether the peer is back: nothing before three tenths of the
-    /// deadline have passed (keep-alives are two apart), then more with each look.
+    /// Whether to send something whatever the window says, to hear whether the peer is back: not before three tenths of the
+    /// deadline have passed (keep-alives are two apart), then with each look.
     ///
     /// QUIC alone probes at intervals that double, so after a way was cut for more than half of the deadline the next probe can
     /// come too late; and its keep-alives are held back while the window is full of packets that were lost.
-    fn grace(&self) -> u64 {
-        if self.silent < self.deadline * 3 / 10 {
-            return 0;
-        }
-        let looks = self.silent.as_nanos() / self.period().as_nanos().max(1);
-        GRACE + PROBE * u64::try_from(looks).unwrap_or(u64::MAX).min(1 << 20)
+    fn probes(&self) -> bool {
+        self.silent >= self.deadline * 3 / 10
     }
 
     /// What it means that QUIC's idle timer ran out at `now`.
@@ -304,18 +296,17 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_is_probed_from_three_tenths_of_its_deadline_on_and_more_may_be_sent_each_time() {
+    fn a_silent_peer_is_probed_from_three_tenths_of_its_deadline_on() {
         let mut watch = Watch::new(DEADLINE);
         let start = Instant::now();
-        let mut grace = Vec::new();
+        let mut probes = Vec::new();
         for tick in 0..10u32 {
             watch.tick(start + watch.period() * tick, 0);
-            grace.push(watch.grace());
+            probes.push(watch.probes());
         }
-        let due = |looks: u64| if looks < 6 { 0 } else { GRACE + looks * PROBE };
-        assert_eq!(grace, (0..10).map(due).collect::<Vec<_>>());
+        assert_eq!(probes, (0..10).map(|looks| looks >= 6).collect::<Vec<_>>());
         watch.tick(start + watch.period() * 10, 1);
-        assert_eq!(watch.grace(), 0, "it was heard");
+        assert!(!watch.probes(), "it was heard");
     }
 
     #[test]

@@ -14,27 +14,32 @@ pub(super) struct WithGrace(pub(super) Arc<dyn ControllerFactory + Send + Sync>)
 
 impl ControllerFactory for WithGrace {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-        Box::new(Graced { inner: self.0.clone().build(now, mtu), grace: Arc::default() })
+        Box::new(Graced { inner: self.0.clone().build(now, mtu), in_flight: 0, least: Arc::default() })
     }
 }
 
-/// A controller whose window is larger by as much as it was granted.
+/// A controller whose window is at least what was granted.
 struct Graced {
     inner: Box<dyn Controller>,
-    /// In bytes. Clones are of the same connection.
-    grace: Arc<AtomicU64>,
+    /// Bytes that were sent and are neither acknowledged nor lost: as of the last acknowledgement, and what came since.
+    in_flight: u64,
+    /// The least window, in bytes. Clones are of the same connection.
+    least: Arc<AtomicU64>,
 }
 
 /// Above every window: nothing is held back, nor paced.
 const LET_GO: u64 = u64::MAX;
 
-/// Lets a connection send `bytes` more than its window has: for probes while its peer is silent, when the window is full of
-/// what was lost. 0 ends it; nothing does once the connection was [let go](let_go).
-pub(in crate::quic) fn set_grace(connection: &Connection, bytes: u64) {
-    if let Some(grace) = grace(connection) {
-        let set = |now| (now != LET_GO).then_some(bytes);
+/// Lets a connection send `bytes` more than are under way, whatever its window is: for probes while its peer is silent, when
+/// the window is full of what was lost, or has become smaller than that. `None` ends it; nothing does once the connection was
+/// [let go](let_go).
+pub(in crate::quic) fn set_grace(connection: &Connection, bytes: Option<u64>) {
+    if let Some(graced) = graced(connection) {
+        let least =
+            bytes.map_or(0, |bytes| graced.inner.window().max(graced.in_flight).saturating_add(bytes));
+        let set = |now| (now != LET_GO).then_some(least);
         // An error is a connection that was let go.
-        let _ = grace.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+        let _ = graced.least.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 }
 
@@ -44,19 +49,19 @@ pub(in crate::quic) fn set_grace(connection: &Connection, bytes: u64) {
 /// window; and once a connection is closed, nothing that arrives makes room. So a rank that gave up in the middle of an
 /// exchange was never heard, and its peers took it for silent.
 pub(in crate::quic) fn let_go(connection: &Connection) {
-    if let Some(grace) = grace(connection) {
-        grace.store(LET_GO, Ordering::Relaxed);
+    if let Some(graced) = graced(connection) {
+        graced.least.store(LET_GO, Ordering::Relaxed);
     }
 }
 
-fn grace(connection: &Connection) -> Option<Arc<AtomicU64>> {
-    // A copy, which shares what is set here.
-    let graced = connection.congestion_state().into_any().downcast::<Graced>().ok()?;
-    Some(graced.grace)
+/// A copy, which shares what is granted.
+fn graced(connection: &Connection) -> Option<Box<Graced>> {
+    connection.congestion_state().into_any().downcast().ok()
 }
 
 impl Controller for Graced {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.in_flight = self.in_flight.saturating_add(bytes);
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
@@ -65,6 +70,7 @@ impl Controller for Graced {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        self.in_flight = in_flight;
         self.inner.on_end_acks(now, in_flight, app_limited, largest);
     }
 
@@ -77,11 +83,11 @@ impl Controller for Graced {
     }
 
     fn window(&self) -> u64 {
-        self.inner.window().saturating_add(self.grace.load(Ordering::Relaxed))
+        self.inner.window().max(self.least.load(Ordering::Relaxed))
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { inner: self.inner.clone_box(), grace: self.grace.clone() })
+        Box::new(Self { inner: self.inner.clone_box(), in_flight: self.in_flight, least: self.least.clone() })
     }
 
     fn initial_window(&self) -> u64 {
