@@ -32,8 +32,8 @@
 //! flow of Cubic on 100 Mbit/s, 40 ms: 45 % estimated, 61 % declared. An estimated rate alone: 95 %.
 //!
 //! Over real sockets, `gradwire bench exchange --link` shows the steady part of a transfer beside the whole, which has its start and
-//! its last retransmissions in it, and the processor's part: on two cores that other work shared, two ranks and the emulator took
-//! all of both at 57 % of 1 Gbit/s.
+//! its last retransmissions in it: on two cores, of a link of 1 Gbit/s, 80 ms and 0.1 % loss, 90 % steady and 84 % of the whole of
+//! 256 MiB, both ways, with the emulator on the same cores.
 //!
 //! **Cost.** No timer and no allocation; a few float operations per acknowledged packet.
 

@@ -163,23 +163,11 @@ impl Drop for Carrier {
     }
 }
 
-/// How much the thread comes before others, where the system permits it: the most there is. On two cores with two ranks
-/// that exchange at 1 Gbit/s both ways, a tenth of the packets left over 2 ms late without it.
-#[cfg(target_os = "linux")]
-const NICE: i32 = -20;
-
-/// Lets this thread run before others: a wire does not wait for its turn.
-fn hurry() {
-    // Elsewhere a priority is a process's, and the ranks may be in it.
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "the emulated link has to wait for its turn");
-    }
-}
-
 /// Carries packets until the first of `descriptors` closes; the others are the ports'.
+///
+/// At the priority of everyone else: a wire that runs before the ranks wakes for each of their packets, and takes the processor
+/// from them. On two cores two ranks carried 69 % of 1 Gbit/s so, and 84 % without.
 fn carry(mut ports: impl Ports, descriptors: &[OwnedFd], state: &Mutex<State>) {
-    hurry();
     let mut waits: Vec<_> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let mut served = Instant::now();
     let mut next: Option<Instant> = None;
