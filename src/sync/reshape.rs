@@ -75,7 +75,7 @@ impl Synchronizer {
 
     /// Makes the shards of all ranks proportional to `weights` (see [`Shares::Weights`]) before the next step. All ranks call
     /// it, with the same weights, between the same two steps; `parameters` are those that the last step gave back, or the
-    /// first ones. The steps that follow give the bits that they would have given (see [`shares`](super::shares)).
+    /// first ones. The steps that follow give the bits that they would have given (see [`shares`]).
     ///
     /// **Price**: what the optimizer and the codec keep for every element that gets another owner travels once.
     ///

@@ -12,7 +12,7 @@
 //! A line that is as fast both ways is busy for the same time in both columns at s = 1 / N, and for longer at any other
 //! share, however slow it is: what a slow rank does not own it must receive. A rank that sends slower than it receives
 //! (most lines to homes), or whose processor is slow, gains from a smaller share, and one that owns less leaves more to
-//! the others. [`plan`] finds the shares at which the slowest rank is fastest.
+//! the others. A bisection finds the shares at which the slowest rank is fastest.
 //!
 //! **Agreed by all.** Every rank computes the shares from the same numbers, said by all ranks in one all-gather, in
 //! operations that IEEE 754 rounds alike everywhere. They are settled before the first step, or once after
