@@ -93,6 +93,12 @@ impl ShardLayout {
     }
 }
 
+/// The elements of both; if there are none, an empty range at the start of the first.
+pub(crate) fn common(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    let (start, end) = (one.start.max(other.start), one.end.min(other.end));
+    if start < end { start..end } else { one.start..one.start }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

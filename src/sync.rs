@@ -36,6 +36,7 @@ mod engine;
 mod error;
 mod exchange;
 mod gather;
+mod headers;
 pub mod hierarchy;
 mod momentum;
 mod norms;
@@ -388,19 +389,6 @@ impl Synchronizer {
             tracing::debug!(%error, "a rank left after what all ranks refuse");
         }
     }
-}
-
-/// The headers of one packet per rank, each of which must be of this form, with finite floats unless one of them says
-/// otherwise.
-fn headers(step: Step, received: &[Bytes], form: packet::Form) -> Result<Vec<packet::Header>, SyncError> {
-    let refuse = |(rank, source)| SyncError::Packet { rank, step: step.get(), source };
-    let parsed = (0..)
-        .map(Rank)
-        .zip(received)
-        .map(|(rank, bytes)| packet::Header::decode(bytes, form).map_err(|source| refuse((rank, source))));
-    let headers: Vec<packet::Header> = parsed.collect::<Result<_, _>>()?;
-    packet::check_finite(&headers, (0..).map(Rank).zip(received)).map_err(refuse)?;
-    Ok(headers)
 }
 
 /// Bytes that leave this rank.

@@ -9,6 +9,7 @@ use gradwire_transport::Operation;
 use super::exchange::Exchange;
 use super::hierarchy::Sites;
 use super::reshape::Parts;
+use super::restore::Common;
 use super::scale::Moment;
 use super::{Shares, SyncError, Synchronizer, give_up, powersgd, shares};
 use crate::codec::Step;
@@ -166,10 +167,13 @@ impl Synchronizer {
 
     /// Whether all ranks go on from the same step, with the same numbers where these must be the same.
     fn compare_checkpoints(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
-        let ours = checkpoint.common();
+        self.compare(Operation { step: 0, tag: super::RESTORED }, &checkpoint.common())
+    }
+
+    /// Whether all ranks have the numbers `ours`, as many on each: one all-gather of 8 bytes for each.
+    pub(super) fn compare(&mut self, operation: Operation, ours: &[Common]) -> Result<(), SyncError> {
         let own: Bytes = ours.iter().flat_map(|(_, number, _)| number.to_le_bytes()).collect();
         let expected = vec![own.len() as u64; self.layout.world_size()];
-        let operation = Operation { step: 0, tag: super::RESTORED };
         let all = self.communicator.all_gather(operation, own, &expected)?;
         for (rank, bytes) in self.world().ranks().zip(&all) {
             for ((name, ours, show), theirs) in ours.iter().zip(bytes.as_chunks().0) {

@@ -18,7 +18,6 @@
 //! first words are on their way long before.
 
 use bytes::Bytes;
-use gradwire_transport::Rank;
 
 use super::scheme::{SchemeId, UnknownScheme};
 use crate::codec::convert::widen_f16;
@@ -250,26 +249,6 @@ impl Header {
         };
         Ok(ours.header(ours.decode_head(head)?, decode_tail(tail)))
     }
-}
-
-/// Whether every float in `packets` is finite, unless one of their headers counts an element that is not: then no mean is
-/// made of them. An error comes with the rank that its packet came from.
-///
-/// Only codecs that send floats as they are can be lied with so. Their mean would be NaN, and the owner of the shard would
-/// be taken for the one who made it so.
-pub(super) fn check_finite<'a>(
-    headers: &[Header],
-    packets: impl IntoIterator<Item = (Rank, &'a Bytes)>,
-) -> Result<(), (Rank, PacketError)> {
-    if headers.iter().any(|header| header.nonfinite > 0) {
-        return Ok(());
-    }
-    for (header, (rank, packet)) in headers.iter().zip(packets) {
-        if let Some((index, found)) = nonfinite(header.form.codec, header.form.elements, body(packet)) {
-            return Err((rank, PacketError::Magnitude { index, found, limit: f32::MAX }));
-        }
-    }
-    Ok(())
 }
 
 /// The first float that is not finite, and its word, in the words of `elements` as they travel. None in those of a codec that

@@ -13,13 +13,15 @@ use super::exchange::Exchange;
 use super::hierarchy::{Sites, fingerprint};
 use super::momentum::Momentum;
 use super::optimizer::Optimizer;
+use super::packet::read_words;
+use super::restore::hexadecimal;
 use super::shares::{self, Shares, Speed};
 use super::{
     Checkpoint, Config, FIRST_RESHAPE, MOVED, RATES, SPEEDS, Scheme, SyncError, Synchronizer, give_up,
 };
 use crate::codec::{StateError, Step};
 use crate::optim::{Saved, Tensors};
-use crate::shard::ShardLayout;
+use crate::shard::{ShardLayout, common};
 
 /// What depends on who owns what.
 pub(super) struct Parts {
@@ -63,9 +65,8 @@ impl Synchronizer {
         }
         self.learned = true;
         let speed = self.speed(step)?;
-        let speeds =
-            shares::gather(&mut self.communicator, Operation { step: step.get(), tag: SPEEDS }, speed)?;
-        match shares::plan(&speeds, self.config.scheme.bytes_per_element(), shares::PARAMETER) {
+        let operation = Operation { step: step.get(), tag: SPEEDS };
+        match shares::agree(&mut self.communicator, operation, &self.config.scheme, speed)? {
             Some(weights) => {
                 self.move_shards(Operation { step: step.get(), tag: MOVED }, &weights, parameters)
             }
@@ -102,23 +103,8 @@ impl Synchronizer {
         let tag = |offset| Tag(FIRST_RESHAPE.0.saturating_add(2 * self.reshapes).saturating_add(offset));
         let (compare, moved) = (Operation { step, tag: tag(0) }, Operation { step, tag: tag(1) });
         self.reshapes = self.reshapes.saturating_add(1);
-        self.compare_weights(compare, weights)?;
+        self.compare(compare, &[("fingerprint of weights for shards", fingerprint(weights), hexadecimal)])?;
         self.move_shards(moved, weights, parameters)
-    }
-
-    fn compare_weights(&mut self, operation: Operation, weights: &[u32]) -> Result<(), SyncError> {
-        let ours = fingerprint(weights);
-        let expected = vec![8; self.layout.world_size()];
-        let own = Bytes::copy_from_slice(&ours.to_le_bytes());
-        let all = self.communicator.all_gather(operation, own, &expected)?;
-        let differs = |(rank, bytes): (Rank, &Bytes)| {
-            let theirs = number(bytes);
-            let show = |number: u64| format!("{number:#018x}");
-            let name = "fingerprint of weights for shards";
-            let error = SyncError::Settings { rank, name, theirs: show(theirs), ours: show(ours) };
-            if theirs == ours { Ok(()) } else { Err(error) }
-        };
-        self.world().ranks().zip(&all).try_for_each(differs)
     }
 
     /// What the first steps showed of this rank. Everyone tells everyone how fast its messages came: at the best
@@ -195,10 +181,10 @@ impl Synchronizer {
         let new = moves.new.range(self.world().rank().index());
         let vectors = before.optimizer.vectors.len();
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); vectors + moves.states()];
+        let mut words = Vec::new();
         for ((rank, old), bytes) in (0..).map(Rank).zip(moves.old.ranges()).zip(received) {
             // Its length is as expected: the transport has compared.
-            let words: Vec<u32> =
-                bytes.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect();
+            read_words(bytes, &mut words);
             let range = common(&old, &new);
             let refuse = |source| SyncError::Packet { rank, step, source };
             let mut rest = &words[..];
@@ -286,10 +272,4 @@ impl Moves<'_> {
 /// Of a message whose length is known.
 fn number(bytes: &Bytes) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
-/// The elements of both; if there are none, an empty range in the first.
-fn common(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
-    let (start, end) = (one.start.max(other.start), one.end.min(other.end));
-    if start < end { start..end } else { one.start..one.start }
 }

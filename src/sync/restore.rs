@@ -201,7 +201,7 @@ fn decimal(number: u64) -> String {
     number.to_string()
 }
 
-fn hexadecimal(number: u64) -> String {
+pub(super) fn hexadecimal(number: u64) -> String {
     format!("{number:#018x}")
 }
 

@@ -30,11 +30,11 @@ use std::num::NonZeroU32;
 use bytes::Bytes;
 use gradwire_transport::{Communicator, ExchangeError, Operation, World};
 
-use super::{Config, SPEEDS};
+use super::{Config, SPEEDS, Scheme};
 use crate::shard::ShardLayout;
 
 pub(super) use arrivals::{Arrivals, Timed};
-pub(super) use plan::plan;
+use plan::plan;
 
 /// How large the shard of each rank is. All ranks choose the same kind.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,7 +72,7 @@ pub struct Speed {
 }
 
 /// Bytes of a parameter on the wire.
-pub(super) const PARAMETER: f64 = 4.0;
+const PARAMETER: f64 = 4.0;
 
 /// Bytes of [`Speed`] on the wire: three little-endian u64, in the order of its fields.
 const BYTES: usize = 24;
@@ -94,15 +94,17 @@ impl Speed {
     }
 }
 
-/// The speed of every rank, by rank, of which this rank says `own`.
-pub(super) fn gather(
+/// The weights that the speeds of all ranks give packets of `scheme`, this rank's being `own`; `None` where equal shares do.
+pub(super) fn agree(
     communicator: &mut Communicator,
     operation: Operation,
+    scheme: &Scheme,
     own: Speed,
-) -> Result<Vec<Speed>, ExchangeError> {
+) -> Result<Option<Vec<u32>>, ExchangeError> {
     let expected = vec![BYTES as u64; communicator.world().size() as usize];
     let all = communicator.all_gather(operation, Bytes::copy_from_slice(&own.encode()), &expected)?;
-    Ok(all.iter().map(|bytes| Speed::decode(bytes)).collect())
+    let speeds: Vec<Speed> = all.iter().map(|bytes| Speed::decode(bytes)).collect();
+    Ok(plan(&speeds, scheme.bytes_per_element(), PARAMETER))
 }
 
 /// The weights before the first step; empty for equal shares.
@@ -111,8 +113,8 @@ pub(super) fn begin(communicator: &mut Communicator, config: &Config) -> Result<
         Shares::Equal | Shares::Learned { .. } => Vec::new(),
         Shares::Weights(weights) => weights.clone(),
         Shares::Declared(own) => {
-            let speeds = gather(communicator, Operation { step: 0, tag: SPEEDS }, *own)?;
-            plan(&speeds, config.scheme.bytes_per_element(), PARAMETER).unwrap_or_default()
+            let operation = Operation { step: 0, tag: SPEEDS };
+            agree(communicator, operation, &config.scheme, *own)?.unwrap_or_default()
         }
     })
 }

@@ -23,9 +23,8 @@ use gradwire_transport::{Pieces, Rank};
 
 use super::SyncError;
 use super::engine::Engine;
-use super::packet::{
-    Form, HEAD_BYTES, Header, PacketError, decode_tail, nonfinite, read_words, tail, write_words,
-};
+use super::headers::{Lie, check_finite};
+use super::packet::{Form, HEAD_BYTES, Header, decode_tail, nonfinite, read_words, tail, write_words};
 use super::segments::Segments;
 use crate::codec::{AverageError, Codec, Gradient, Stats, Step};
 use crate::shard::ShardLayout;
@@ -64,7 +63,7 @@ pub(super) struct Stream<'a> {
     /// Counts by rank, as their tails come.
     counts: Vec<Option<Stats>>,
     /// Of the lowest rank that sent one: a float that is not finite, and its word in the packet.
-    nonfinite: Option<(Rank, usize, f32)>,
+    nonfinite: Option<Lie>,
     /// Segments of the own shard from the one that is averaged next.
     waiting: VecDeque<Segment>,
     averaged: usize,
@@ -135,13 +134,7 @@ impl<'a> Stream<'a> {
         let headers =
             said.map(|(samples, counts)| form.header(samples.unwrap_or(0), counts.unwrap_or_default()));
         let headers: Vec<Header> = headers.collect();
-        // Where some rank counts an element that is not finite, no step is taken, and whose floats these are does not matter.
-        if let Some((rank, index, found)) = self.nonfinite
-            && headers.iter().all(|header| header.nonfinite == 0)
-        {
-            let source = PacketError::Magnitude { index, found, limit: f32::MAX };
-            return Err(SyncError::Packet { rank, step: self.task.step.get(), source });
-        }
+        check_finite(self.task.step, &headers, || self.nonfinite)?;
         Ok(headers)
     }
 

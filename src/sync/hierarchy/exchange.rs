@@ -3,17 +3,18 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use gradwire_transport::{Operation, Rank};
+use gradwire_transport::Operation;
 
 use super::Sites;
 use super::within::Within;
-use crate::codec::{AverageError, Codec, Gradient, Stats, Step};
+use crate::codec::{AverageError, Codec, Gradient, Stats};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuError;
-use crate::shard::ShardLayout;
+use crate::shard::{ShardLayout, common};
 use crate::sync::engine::{Engine, Sizes};
 use crate::sync::exchange::Turn;
-use crate::sync::packet::{Form, HEAD_BYTES, Header, TAIL_BYTES, body, check_finite};
+use crate::sync::headers::headers;
+use crate::sync::packet::{Form, HEAD_BYTES, Header, TAIL_BYTES, body};
 use crate::sync::scale::Moment;
 use crate::sync::scaling::Scaling;
 use crate::sync::{Checkpoint, Config, GRADIENT, RestoreError, SyncError, bytes_to_peers};
@@ -188,12 +189,6 @@ fn slices(sites: &Sites, layout: &ShardLayout, group: usize, rank: usize) -> Sha
     ShardLayout::new(layout.elements(), sites.members(rank).len(), group)
 }
 
-/// The elements of `slice` in `shard`, both of which start on units; if there are none, an empty range at its start.
-fn common(slice: &Range<usize>, shard: &Range<usize>) -> Range<usize> {
-    let (start, end) = (slice.start.max(shard.start), slice.end.min(shard.end));
-    if start < end { start..end } else { slice.start..slice.start }
-}
-
 /// One packet of the parts that `members` sent, in their order: all but the last are whole units.
 fn join(members: &[usize], received: &[Bytes]) -> Bytes {
     let parts = members.iter().map(|rank| &received[*rank]).filter(|part| !body(part).is_empty());
@@ -207,24 +202,6 @@ fn join(members: &[usize], received: &[Bytes]) -> Bytes {
     }
     joined.extend_from_slice(&last[last.len() - TAIL_BYTES..]);
     joined.into()
-}
-
-/// The headers of what ranks sent, each of which must be of its form, with finite floats unless one of them says otherwise.
-pub(super) fn headers<'a>(
-    step: Step,
-    packets: impl Iterator<Item = (usize, &'a Bytes, Form)>,
-) -> Result<Vec<Header>, SyncError> {
-    let refuse = |(rank, source)| SyncError::Packet { rank, step: step.get(), source };
-    // A world has at most 4,096 ranks.
-    let packets =
-        packets.map(|(rank, packet, form)| (Rank(u32::try_from(rank).unwrap_or(u32::MAX)), packet, form));
-    let packets: Vec<_> = packets.collect();
-    let headers = packets
-        .iter()
-        .map(|(rank, packet, form)| Header::decode(packet, *form).map_err(|source| refuse((*rank, source))));
-    let headers: Vec<Header> = headers.collect::<Result<_, _>>()?;
-    check_finite(&headers, packets.iter().map(|(rank, packet, _)| (*rank, *packet))).map_err(refuse)?;
-    Ok(headers)
 }
 
 /// Bytes that leave the site of this rank.

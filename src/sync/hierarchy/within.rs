@@ -4,11 +4,12 @@ use bytes::Bytes;
 use gradwire_transport::Operation;
 
 use super::Sites;
-use super::exchange::{headers, name_rank};
+use super::exchange::name_rank;
 use crate::codec::{AverageError, Codec, Gradient, Stats};
 use crate::shard::ShardLayout;
 use crate::sync::engine::Engine;
 use crate::sync::exchange::Turn;
+use crate::sync::headers::headers;
 use crate::sync::packet::Form;
 use crate::sync::{Config, SITE, SyncError, bytes_to_peers};
 

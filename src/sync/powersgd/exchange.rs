@@ -12,9 +12,10 @@ use super::{Config, ELEMENT_LIMIT, FACTOR_LIMIT, GROUP, Shape, ShapeError, State
 use crate::codec::{CHUNK, Gradient, Stats, cast};
 use crate::shard::ShardLayout;
 use crate::sync::exchange::Turn;
+use crate::sync::headers::headers;
 use crate::sync::packet::{Form, Header, PacketError, body, write_words};
 use crate::sync::scheme::SchemeId;
-use crate::sync::{FIRST_FACTOR, GRADIENT, SECOND_FACTOR, SECOND_SHARES, SyncError, bytes_to_peers, headers};
+use crate::sync::{FIRST_FACTOR, GRADIENT, SECOND_FACTOR, SECOND_SHARES, SyncError, bytes_to_peers};
 
 /// One rank's side.
 pub(in crate::sync) struct PowerSgd {
@@ -108,7 +109,7 @@ impl PowerSgd {
 
         let own = form(messages[self.own].len());
         self.received = self.all_to_all(turn, GRADIENT, outgoing)?;
-        headers(turn.step, &self.received, own)
+        headers(turn.step, self.received.iter().enumerate().map(|(rank, packet)| (rank, packet, own)))
     }
 
     /// M = G + E of every matrix; counts elements that are not finite, which count as 0, and clamped ones.
