@@ -11,7 +11,7 @@
 //! 4. *optimizer*: one step on the f32 master parameters of the own shard ([`crate::optim`]);
 //! 5. *gather*: all-gather of the parameters as f32.
 //!
-//! Some optimizers ask for momenta instead of gradients, or for gradients as f32 in some steps ([`optim::Exchanged`]): then
+//! Some optimizers ask for momenta instead of gradients, or for gradients as f32 in some steps ([`optim::Exchanged`](crate::optim::Exchanged)): then
 //! that is what step 1 encodes.
 //!
 //! **Wire layout.** Step 2 sends packets ([`packet`]), step 5 bare little-endian f32. Before the first
@@ -68,12 +68,10 @@ pub use scheme::Scheme;
 pub use shares::Shares;
 
 use crate::codec::{AverageError, Gradient, Step};
-use crate::optim::{self, Exchanged, Tensors};
-use crate::shard::ShardLayout;
-use exchange::{Exchange, Turn};
+use crate::optim::{Exchanged, Tensors};
+use exchange::Turn;
 use hierarchy::Sites;
-use momentum::{Momentum, route};
-use optimizer::Optimizer;
+use momentum::route;
 use report::Stopwatch;
 use reshape::Parts;
 use shares::{Arrivals, OwnerTime};
@@ -106,29 +104,17 @@ const MOVED: Tag = Tag(14);
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {
     communicator: Communicator,
-    layout: ShardLayout,
+    config: Config,
     /// `None` where all ranks exchange alike.
     sites: Option<Sites>,
-    scheme: Scheme,
-    exchange: Exchange,
-    nonfinite: NonFinite,
-    optimizer_config: optim::Config,
-    optimizer: Optimizer,
     tensors: Tensors,
-    /// What is kept of gradients where momenta travel.
-    momentum: Option<Momentum>,
-    /// Parameters of the own shard, in f32.
-    master: Vec<f32>,
-    /// Weighted mean gradient of the own shard.
-    mean: Vec<f32>,
+    parts: Parts,
     /// How parameters are cut.
     cut: Cut,
     /// The parameters that were sent last: their buffer is used again.
     sent: Bytes,
     /// The step that comes next.
     next: Step,
-    /// What of the caller's choices shards that change hands are made with.
-    config: Config,
     /// By rank, in whose proportion shards are; empty for equal ones.
     weights: Vec<u32>,
     /// Whether shares that are learned have been.
@@ -171,19 +157,11 @@ impl Synchronizer {
         });
         match made {
             Ok((weights, parts, tensors)) => Ok(Self {
-                layout: parts.layout,
                 sites: Sites::new(&config.sites),
-                scheme: config.scheme,
-                exchange: parts.exchange,
-                nonfinite: config.nonfinite,
-                optimizer_config: config.optimizer,
-                optimizer: parts.optimizer,
                 tensors,
-                momentum: parts.momentum,
-                mean: parts.mean,
+                parts,
                 cut: gather::cut(config.piece_bytes),
                 sent: Bytes::new(),
-                master: parts.master,
                 next: Step::FIRST,
                 weights,
                 learned: false,
@@ -237,7 +215,7 @@ impl Synchronizer {
     /// no rank has had a gradient other than zero.
     #[must_use]
     pub fn scale_log2(&self) -> Option<i8> {
-        self.exchange.scale_log2()
+        self.parts.exchange.scale_log2()
     }
 
     /// One step: exchanges `gradient`, applies the optimizer, and writes the new parameters of all shards,
@@ -276,7 +254,7 @@ impl Synchronizer {
         learning_rate: f32,
         parameters: &mut [f32],
     ) -> Result<StepReport, SyncError> {
-        let n = self.layout.elements();
+        let n = self.parts.layout.elements();
         for (what, given) in [("gradient", gradient.len()), ("parameters", parameters.len())] {
             if given != n {
                 return Err(SyncError::Length { what, given, expected: n });
@@ -291,27 +269,28 @@ impl Synchronizer {
         let mut report = StepReport::new(step.get(), self.world().size());
         let before = self.communicator.stats().total();
         let mut watch = Stopwatch::start();
-        let exchanged = self.optimizer.exchanged();
+        let exchanged = self.parts.optimizer.exchanged();
         report.exchanged = exchanged;
-        report.owned = self.master.len();
-        if let Some(momentum) = &mut self.momentum {
+        report.owned = self.parts.master.len();
+        if let Some(momentum) = &mut self.parts.momentum {
             momentum.prepare(gradient);
             watch.lap(&mut report.seconds.encode);
         }
-        let (exchange, payload) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
+        let (exchange, payload) =
+            route(&mut self.parts.momentum, &mut self.parts.exchange, exchanged, gradient);
         let mut turn =
             Turn { communicator: &mut self.communicator, step, report: &mut report, watch: &mut watch };
-        let headers = exchange.offer(&mut turn, payload, samples, &mut self.mean)?;
+        let headers = exchange.offer(&mut turn, payload, samples, &mut self.parts.mean)?;
         for (rank, header) in headers.iter().enumerate() {
             report.nonfinite[rank] = header.nonfinite;
             report.saturated[rank] = header.saturated;
         }
         report.scale_log2 = exchange.scale_log2();
-        report.reset = exchanged != Exchanged::ExactGradient && self.scheme.is_reset(step);
+        report.reset = exchanged != Exchanged::ExactGradient && self.config.scheme.is_reset(step);
         report.skipped = report.nonfinite.iter().any(|&count| count > 0);
         let weights: Vec<u32> = headers.iter().map(|header| header.samples).collect();
         if report.skipped {
-            exchange.follow(&weights, &mut self.mean)?;
+            exchange.follow(&weights, &mut self.parts.mean)?;
         }
         if let Err(error) = self.judge(&report, &weights) {
             self.wait_for_all_to_see(step);
@@ -319,25 +298,31 @@ impl Synchronizer {
         }
 
         if !report.skipped {
-            let (exchange, _) = route(&mut self.momentum, &mut self.exchange, exchanged, gradient);
-            if !self.optimizer.average_step(exchange, &weights, learning_rate, &mut self.master)? {
+            let (exchange, _) =
+                route(&mut self.parts.momentum, &mut self.parts.exchange, exchanged, gradient);
+            if !self.parts.optimizer.average_step(
+                exchange,
+                &weights,
+                learning_rate,
+                &mut self.parts.master,
+            )? {
                 let mut turn = Turn {
                     communicator: &mut self.communicator,
                     step,
                     report: &mut report,
                     watch: &mut watch,
                 };
-                exchange.mean(&mut turn, &weights, &mut self.mean)?;
-                if let Some(momentum) = &mut self.momentum {
+                exchange.mean(&mut turn, &weights, &mut self.parts.mean)?;
+                if let Some(momentum) = &mut self.parts.momentum {
                     momentum.commit();
                 }
                 if !self.step_by_tensors(step, learning_rate)? {
-                    self.optimizer.step(learning_rate, &self.mean, &mut self.master)?;
+                    self.parts.optimizer.step(learning_rate, &self.parts.mean, &mut self.parts.master)?;
                 }
             }
             watch.lap(&mut report.seconds.optimizer);
             let Seconds { average, optimizer, .. } = report.seconds;
-            self.owner_time.note(average + optimizer, self.master.len());
+            self.owner_time.note(average + optimizer, self.parts.master.len());
             self.gather(step, parameters, &mut report)?;
             watch.lap(&mut report.seconds.gather);
             self.learn_shares(step, parameters)?;
@@ -372,8 +357,8 @@ impl Synchronizer {
 
     /// What every rank finds in the same headers, and so must report alike.
     fn judge(&self, report: &StepReport, weights: &[u32]) -> Result<(), SyncError> {
-        if report.skipped && self.nonfinite == NonFinite::Fail {
-            return Err(SyncError::non_finite(report.step, self.layout.elements(), &report.nonfinite));
+        if report.skipped && self.config.nonfinite == NonFinite::Fail {
+            return Err(SyncError::non_finite(report.step, self.parts.layout.elements(), &report.nonfinite));
         }
         if !report.skipped {
             AverageError::check_weights(weights)?;

@@ -63,7 +63,7 @@ impl Synchronizer {
     ///
     /// If a device can't be read.
     pub fn checkpoint(&mut self) -> Result<Checkpoint, SyncError> {
-        let ([codec_state, mean_state], moment, powersgd) = match &self.exchange {
+        let ([codec_state, mean_state], moment, powersgd) = match &self.parts.exchange {
             Exchange::Packets(packets) => (packets.state()?, packets.moment(), None),
             Exchange::Hierarchy(hierarchy) => (hierarchy.state()?, hierarchy.moment(), None),
             Exchange::PowerSgd(powersgd) => ([Vec::new(), Vec::new()], None, Some(powersgd.state().clone())),
@@ -72,8 +72,8 @@ impl Synchronizer {
         Ok(Checkpoint {
             world_size: world.size(),
             rank: world.rank().0,
-            elements: self.layout.elements() as u64,
-            scheme: self.scheme.id().into(),
+            elements: self.parts.layout.elements() as u64,
+            scheme: self.config.scheme.id().into(),
             sites: self.sites.as_ref().map_or_else(Vec::new, Sites::numbers),
             shares: self.weights.clone(),
             next_step: self.next.get(),
@@ -82,10 +82,10 @@ impl Synchronizer {
             codec_state,
             mean_state,
             powersgd,
-            momentum: self.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
+            momentum: self.parts.momentum.as_ref().map_or_else(Vec::new, |momentum| momentum.own().to_vec()),
             // Also of a device: every step brings its parameters here.
-            parameters: self.master.clone(),
-            optimizer: self.optimizer.save(&self.optimizer_config)?,
+            parameters: self.parts.master.clone(),
+            optimizer: self.parts.optimizer.save(&self.config.optimizer)?,
         })
     }
 
@@ -119,7 +119,7 @@ impl Synchronizer {
         let next = next.inspect_err(|_| {
             if let Some((weights, parts)) = before {
                 self.weights = weights;
-                self.swap(parts);
+                self.parts = parts;
             }
         })?;
         // From here on only a device can fail.
@@ -136,32 +136,36 @@ impl Synchronizer {
         if *shares == self.weights || !matches!(self.config.shares, Shares::Learned { .. }) {
             return Ok(None);
         }
-        checkpoint.check_shares(self.layout.world_size())?;
-        let (elements, own) = (self.layout.elements(), self.world().rank().index());
+        checkpoint.check_shares(self.parts.layout.world_size())?;
+        let (elements, own) = (self.parts.layout.elements(), self.world().rank().index());
         let layout = shares::layout(elements, self.world(), shares, self.config.scheme.group());
         let zeros = vec![0.0; layout.range(own).len()];
         let parts = Parts::new(&self.config, &self.tensors, layout, own, zeros)?;
         let weights = std::mem::replace(&mut self.weights, shares.clone());
-        Ok(Some((weights, self.swap(parts))))
+        Ok(Some((weights, std::mem::replace(&mut self.parts, parts))))
     }
 
     /// Goes on with the state in a checkpoint that was checked.
     pub(super) fn take_over(&mut self, checkpoint: &Checkpoint) -> Result<(), SyncError> {
-        self.optimizer.restore(&self.optimizer_config, &checkpoint.optimizer, &checkpoint.parameters)?;
-        self.exchange.restore(checkpoint)?;
-        if let Some(momentum) = &mut self.momentum {
+        self.parts.optimizer.restore(
+            &self.config.optimizer,
+            &checkpoint.optimizer,
+            &checkpoint.parameters,
+        )?;
+        self.parts.exchange.restore(checkpoint)?;
+        if let Some(momentum) = &mut self.parts.momentum {
             momentum.set_own(&checkpoint.momentum);
         }
-        self.master.copy_from_slice(&checkpoint.parameters);
+        self.parts.master.copy_from_slice(&checkpoint.parameters);
         Ok(())
     }
 
     /// Whether this rank can go on from `checkpoint`; the step that comes next.
     fn check_checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<Step, SyncError> {
         let next = checkpoint.check(&self.checkpoint()?)?;
-        let (config, saved) = (&self.optimizer_config, &checkpoint.optimizer);
-        self.optimizer.check(config, saved, self.master.len())?;
-        self.exchange.check(checkpoint)?;
+        let (config, saved) = (&self.config.optimizer, &checkpoint.optimizer);
+        self.parts.optimizer.check(config, saved, self.parts.master.len())?;
+        self.parts.exchange.check(checkpoint)?;
         Ok(next)
     }
 
@@ -173,7 +177,7 @@ impl Synchronizer {
     /// Whether all ranks have the numbers `ours`, as many on each: one all-gather of 8 bytes for each.
     pub(super) fn compare(&mut self, operation: Operation, ours: &[Common]) -> Result<(), SyncError> {
         let own: Bytes = ours.iter().flat_map(|(_, number, _)| number.to_le_bytes()).collect();
-        let expected = vec![own.len() as u64; self.layout.world_size()];
+        let expected = vec![own.len() as u64; self.parts.layout.world_size()];
         let all = self.communicator.all_gather(operation, own, &expected)?;
         for (rank, bytes) in self.world().ranks().zip(&all) {
             for ((name, ours, show), theirs) in ours.iter().zip(bytes.as_chunks().0) {

@@ -44,10 +44,10 @@ impl Synchronizer {
         report: &mut StepReport,
     ) -> Result<(), SyncError> {
         let mut buffer = std::mem::take(&mut self.sent).try_into_mut().unwrap_or_default();
-        buffer.resize(4 * self.master.len(), 0);
-        write_words(self.master.iter().map(|value| value.to_bits()), &mut buffer);
+        buffer.resize(4 * self.parts.master.len(), 0);
+        write_words(self.parts.master.iter().map(|value| value.to_bits()), &mut buffer);
         let own = buffer.freeze();
-        let shards: Vec<Range<usize>> = self.layout.ranges().collect();
+        let shards: Vec<Range<usize>> = self.parts.layout.ranges().collect();
         let expected: Vec<u64> = shards.iter().map(|shard| 4 * shard.len() as u64).collect();
         if let Some(sites) = &self.sites {
             let came = hierarchy::gather(&mut self.communicator, sites, step, &own, &expected, report)?;
@@ -58,7 +58,7 @@ impl Synchronizer {
             let lengths = vec![own.len() as u64; expected.len()];
             report.parameter_packet_bytes = own.len() as u64 * (expected.len() as u64 - 1);
             let rank = self.communicator.world().rank().index();
-            parameters[shards[rank].clone()].copy_from_slice(&self.master);
+            parameters[shards[rank].clone()].copy_from_slice(&self.parts.master);
             let operation = Operation { step: step.get(), tag: PARAMETERS };
             let mut gather = Gather { own: own.clone(), shards: &shards, parameters };
             let mut timed = Timed::new(&mut gather, &mut self.arrivals);

@@ -16,20 +16,21 @@ impl Synchronizer {
     /// The optimizer's step, between whose halves every owner tells the others of its parts of tensors; false, and nothing
     /// done, for an optimizer whose shards need nothing of each other.
     pub(super) fn step_by_tensors(&mut self, step: Step, learning_rate: f32) -> Result<bool, SyncError> {
-        let Some(optimizer) = self.optimizer.by_tensors() else { return Ok(false) };
-        let counts: Vec<usize> = self.layout.ranges().map(|range| optimizer.partials_of(&range)).collect();
-        let own = optimizer.partials(&self.mean, &self.master);
+        let Some(optimizer) = self.parts.optimizer.by_tensors() else { return Ok(false) };
+        let counts: Vec<usize> =
+            self.parts.layout.ranges().map(|range| optimizer.partials_of(&range)).collect();
+        let own = optimizer.partials(&self.parts.mean, &self.parts.master);
         let expected: Vec<u64> = counts.iter().map(|count| 8 * *count as u64).collect();
         let operation = Operation { step: step.get(), tag: super::NORMS };
         let all = self.communicator.all_gather(operation, encode(&own.values), &expected)?;
         let ranks = self.communicator.world().ranks();
-        let shards = self.layout.ranges().zip(counts);
+        let shards = self.parts.layout.ranges().zip(counts);
         let partials = ranks.zip(shards).zip(&all).map(|((rank, (range, count)), bytes)| {
             let refuse = |source| SyncError::Packet { rank, step: step.get(), source };
             decode(bytes, self.tensors.within(&range), count).map_err(refuse)
         });
         let partials: Vec<Partials> = partials.collect::<Result<_, _>>()?;
-        optimizer.apply(learning_rate, &partials, &mut self.master);
+        optimizer.apply(learning_rate, &partials, &mut self.parts.master);
         Ok(true)
     }
 }

@@ -93,11 +93,11 @@ impl Synchronizer {
     }
 
     fn reshape_inner(&mut self, weights: &[u32], parameters: &[f32]) -> Result<(), SyncError> {
-        let (given, expected) = (parameters.len(), self.layout.elements());
+        let (given, expected) = (parameters.len(), self.parts.layout.elements());
         if given != expected {
             return Err(SyncError::Length { what: "parameters", given, expected });
         }
-        shares::check_weights(weights, self.layout.world_size())?;
+        shares::check_weights(weights, self.parts.layout.world_size())?;
         // Behind all that a step has done, and calls before this one.
         let step = self.next.get() - 1;
         let tag = |offset| Tag(FIRST_RESHAPE.0.saturating_add(2 * self.reshapes).saturating_add(offset));
@@ -136,13 +136,13 @@ impl Synchronizer {
         let own = self.world().rank().index();
         let new = ShardLayout::weighted(parameters.len(), weights, self.config.scheme.group());
         let before = self.checkpoint()?;
-        let senders = self.sites.as_ref().map_or(self.layout.world_size(), Sites::count);
-        let moves = Moves { old: &self.layout, new: &new, scheme: &self.config.scheme, senders };
+        let senders = self.sites.as_ref().map_or(self.parts.layout.world_size(), Sites::count);
+        let moves = Moves { old: &self.parts.layout, new: &new, scheme: &self.config.scheme, senders };
         let rows = moves.rows(own, &before);
         let vectors = before.optimizer.vectors.len();
         let outgoing = new.ranges().map(|range| moves.cut(own, &range, &rows, vectors)).collect();
         let expected: Vec<u64> =
-            self.layout.ranges().map(|range| moves.bytes(&range, &new.range(own), &before)).collect();
+            self.parts.layout.ranges().map(|range| moves.bytes(&range, &new.range(own), &before)).collect();
         let received = self.communicator.all_to_all(operation, outgoing, &expected)?;
         let (vectors, mean_state) = self.join(operation.step, &moves, &before, &received)?;
 
@@ -153,21 +153,9 @@ impl Synchronizer {
             mean_state,
             ..before
         };
-        let parts = Parts::new(&self.config, &self.tensors, new, own, master)?;
-        self.swap(parts);
+        self.parts = Parts::new(&self.config, &self.tensors, new, own, master)?;
         self.weights = weights.to_vec();
         self.take_over(&after)
-    }
-
-    /// The parts so far, in whose place `parts` are from now on.
-    pub(super) fn swap(&mut self, mut parts: Parts) -> Parts {
-        std::mem::swap(&mut self.layout, &mut parts.layout);
-        std::mem::swap(&mut self.exchange, &mut parts.exchange);
-        std::mem::swap(&mut self.momentum, &mut parts.momentum);
-        std::mem::swap(&mut self.optimizer, &mut parts.optimizer);
-        std::mem::swap(&mut self.master, &mut parts.master);
-        std::mem::swap(&mut self.mean, &mut parts.mean);
-        parts
     }
 
     /// The state of the new shard: vectors of the optimizer, and for means.
@@ -200,8 +188,8 @@ impl Synchronizer {
                     moves.check_state(range.len(), words).map_err(|source| refuse(source.into()))?;
                 }
             }
-            let mut fresh = self.optimizer_config.shard_state(&self.tensors, range);
-            fresh.check(&self.optimizer_config, &part).map_err(|source| refuse(source.into()))?;
+            let mut fresh = self.config.optimizer.shard_state(&self.tensors, range);
+            fresh.check(&self.config.optimizer, &part).map_err(|source| refuse(source.into()))?;
         }
         let mean_state = rows.split_off(vectors).concat();
         let floats = |row: Vec<u32>| row.into_iter().map(f32::from_bits).collect();
