@@ -143,7 +143,7 @@ pub(crate) fn train(
 }
 
 /// BLAKE3 of the parameters as little-endian f32, in hex.
-fn hash(parameters: &[f32]) -> String {
+pub(crate) fn hash(parameters: &[f32]) -> String {
     let mut hasher = blake3::Hasher::new();
     for value in parameters {
         hasher.update(&value.to_le_bytes());

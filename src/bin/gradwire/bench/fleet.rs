@@ -120,7 +120,7 @@ impl Plan<'_> {
         }
         let measured = emulator.map(Emulator::take_measured).unwrap_or_default();
         let left = |said: &Said| match said {
-            Said::Left { peak_rss_bytes, result } => Some((*peak_rss_bytes, *result)),
+            Said::Left { peak_rss_bytes, result } => Some((*peak_rss_bytes, result.clone())),
             _ => None,
         };
         let left = ranks.each(Instant::now() + JOIN, left)?;

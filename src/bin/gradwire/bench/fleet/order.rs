@@ -70,7 +70,7 @@ pub(super) enum Said {
         /// The most memory that it ever had, where the system tells.
         peak_rss_bytes: Option<u64>,
         /// What every rank must have the same in the end.
-        result: u64,
+        result: String,
     },
     /// It gave up.
     Failed { message: String },

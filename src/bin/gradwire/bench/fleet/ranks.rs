@@ -149,7 +149,7 @@ mod tests {
         let mut ranks = Ranks::new();
         ranks.said.resize_with(2, VecDeque::new);
         let soon = || Instant::now() + Duration::from_millis(10);
-        let last = |peak| Ok(Said::Left { peak_rss_bytes: Some(peak), result: 0 });
+        let last = |peak| Ok(Said::Left { peak_rss_bytes: Some(peak), result: String::new() });
         for heard in [(1, Ok(Said::Joined)), (1, last(11)), (0, Ok(Said::Joined))] {
             ranks.sender.send(heard).unwrap();
         }

@@ -6,13 +6,46 @@ use std::time::Instant;
 use bytes::Bytes;
 use gradwire::optim;
 use gradwire::sync::{Config, Scheme, StepReport, Synchronizer};
-use gradwire::transport::{Communicator, Operation, Tag};
+use gradwire::transport::{Communicator, Operation, PeerStats, Stats, Tag};
 
 use super::arrivals::{Arrivals, Pace};
 use super::order::{Order, Said, Turn};
 use super::rank::{cpu_seconds, tell};
 use crate::event;
 use crate::failure::Failure;
+use crate::rank::hash;
+use crate::task::random::Random;
+
+/// What a turn took, from here on.
+struct Meter {
+    before: PeerStats,
+    cpu: Option<f64>,
+    started: Instant,
+}
+
+impl Meter {
+    fn start(stats: Stats) -> Self {
+        Self { before: stats.total(), cpu: cpu_seconds(), started: Instant::now() }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// With these `seconds`, and what the processor and the socket have done until now.
+    fn turn(&self, seconds: f64, stats: Stats) -> Turn {
+        let after = stats.total();
+        Turn {
+            seconds,
+            cpu_seconds: self.cpu.zip(cpu_seconds()).map(|(before, after)| after - before),
+            udp_bytes_sent: after.udp_bytes_sent - self.before.udp_bytes_sent,
+            udp_bytes_lost: after.udp_bytes_lost - self.before.udp_bytes_lost,
+            received: Pace::default(),
+            stages: event::Seconds::default(),
+            bytes: event::Bytes::default(),
+        }
+    }
+}
 
 /// All-to-alls, each between two barriers.
 pub(super) fn exchange(
@@ -21,7 +54,7 @@ pub(super) fn exchange(
     bytes: usize,
     order: &Order,
     turns: &Receiver<()>,
-) -> Result<u64, Failure> {
+) -> Result<String, Failure> {
     let Order { rank, nodes, .. } = *order;
     // Shared by all peers: what is measured is the exchange, not the making of messages.
     let message: Bytes = pattern(rank).take(bytes).collect();
@@ -32,36 +65,27 @@ pub(super) fn exchange(
         turns.recv().map_err(Failure::work)?;
         communicator.barrier(operation(0)).map_err(Failure::work)?;
         arrivals.begin();
-        let (before, cpu, started) = (communicator.stats().total(), cpu_seconds(), Instant::now());
+        let meter = Meter::start(communicator.stats());
         let received = communicator.all_to_all(operation(1), outgoing, &expected).map_err(Failure::work)?;
-        let (seconds, received_at) = (started.elapsed().as_secs_f64(), arrivals.pace());
+        let (seconds, pace) = (meter.seconds(), arrivals.pace());
         // What is counted from here on was sent by everybody.
         communicator.barrier(operation(2)).map_err(Failure::work)?;
-        let cpu_seconds = cpu.zip(cpu_seconds()).map(|(before, after)| after - before);
-        let after = communicator.stats().total();
+        let turn = meter.turn(seconds, communicator.stats());
         check(rank, bytes, &received)?;
-        tell(&Said::Turn(Turn {
-            seconds,
-            cpu_seconds,
-            udp_bytes_sent: after.udp_bytes_sent - before.udp_bytes_sent,
-            udp_bytes_lost: after.udp_bytes_lost - before.udp_bytes_lost,
-            received: received_at,
-            stages: event::Seconds::default(),
-            bytes: event::Bytes::default(),
-        }))?;
+        tell(&Said::Turn(Turn { received: pace, ..turn }))?;
     }
     communicator.close();
-    Ok(0)
+    Ok(String::new())
 }
 
-/// Synchronised steps, which wait for each other by themselves; gives a digest of the parameters.
+/// Synchronised steps, which wait for each other by themselves; gives a hash of the parameters.
 pub(super) fn step(
     communicator: Communicator,
     params: usize,
     codec: &str,
     order: &Order,
     turns: &Receiver<()>,
-) -> Result<u64, Failure> {
+) -> Result<String, Failure> {
     let scheme: Scheme = codec.parse().map_err(Failure::work)?;
     let mut parameters: Vec<f32> = uniform(0).take(params).collect();
     let gradient: Vec<f32> = uniform(order.rank + 1).take(params).collect();
@@ -69,18 +93,11 @@ pub(super) fn step(
     let mut synchronizer = Synchronizer::new(communicator, config, &parameters).map_err(Failure::work)?;
     for _ in 0..order.turns {
         turns.recv().map_err(Failure::work)?;
-        let (before, cpu, started) = (synchronizer.stats().total(), cpu_seconds(), Instant::now());
+        let meter = Meter::start(synchronizer.stats());
         let report = synchronizer.step(&gradient, 1, 1e-3, &mut parameters).map_err(Failure::work)?;
-        let seconds = started.elapsed().as_secs_f64();
-        let cpu_seconds = cpu.zip(cpu_seconds()).map(|(before, after)| after - before);
-        let after = synchronizer.stats().total();
+        let turn = meter.turn(meter.seconds(), synchronizer.stats());
         let StepReport { seconds: stages, .. } = report;
         tell(&Said::Turn(Turn {
-            seconds,
-            cpu_seconds,
-            udp_bytes_sent: after.udp_bytes_sent - before.udp_bytes_sent,
-            udp_bytes_lost: after.udp_bytes_lost - before.udp_bytes_lost,
-            received: Pace::default(),
             stages: event::Seconds {
                 compute: 0.0,
                 encode: stages.encode,
@@ -96,27 +113,17 @@ pub(super) fn step(
                 frames: report.frame_bytes,
                 udp: report.udp_bytes,
             },
+            ..turn
         }))?;
     }
     synchronizer.finish().map_err(Failure::work)?;
-    Ok(digest(&parameters))
+    Ok(hash(&parameters))
 }
 
 /// Numbers in -0.01..0.01, others for each seed.
 fn uniform(seed: u32) -> impl Iterator<Item = f32> {
-    let mut state = seed;
-    std::iter::repeat_with(move || {
-        // Numerical Recipes' generator, of which the upper half is good enough for this.
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (f32::from(state.to_be_bytes()[0]) - 127.5 + f32::from(state.to_be_bytes()[1]) / 256.0) / 12_800.0
-    })
-}
-
-/// FNV-1a of all bits.
-fn digest(parameters: &[f32]) -> u64 {
-    parameters.iter().fold(0xcbf2_9ce4_8422_2325, |digest, parameter| {
-        (digest ^ u64::from(parameter.to_bits())).wrapping_mul(0x100_0000_01b3)
-    })
+    let mut random = Random::new(seed.into(), 0);
+    std::iter::repeat_with(move || 0.01 * random.symmetric())
 }
 
 /// Length of the pattern that messages repeat: no power of two, so that a piece in a wrong place shows.
@@ -161,6 +168,6 @@ mod tests {
         assert_ne!(numbers(1), numbers(2), "two ranks");
         let mut changed = numbers(1);
         changed[500] = f32::from_bits(changed[500].to_bits() ^ 1);
-        assert_ne!(digest(&changed), digest(&numbers(1)), "one bit");
+        assert_ne!(hash(&changed), hash(&numbers(1)), "one bit");
     }
 }
