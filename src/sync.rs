@@ -90,16 +90,16 @@ const SECOND_FACTOR: Tag = Tag(6);
 const NORMS: Tag = Tag(7);
 const PARAMETERS: Tag = Tag(8);
 const FINISH: Tag = Tag(9);
+/// After [`PARAMETERS`], of [`hierarchy`].
+const RELAYED: Tag = Tag(11);
+/// Behind all those, in the step in which [`shares`] are learned; [`SPEEDS`] also in step 0, where they are declared.
+const RATES: Tag = Tag(12);
+const SPEEDS: Tag = Tag(13);
+const MOVED: Tag = Tag(14);
 /// In step 0, after all that a start asks for.
 const RESTORED: Tag = Tag(15);
 /// Behind all others of a step: two for each call of [`Synchronizer::reshape`] after it.
 const FIRST_RESHAPE: Tag = Tag(16);
-/// After [`PARAMETERS`], of [`hierarchy`].
-const RELAYED: Tag = Tag(11);
-/// Behind all those, in the step in which [`shares`] are learned; where they are declared, the second one in step 0.
-const RATES: Tag = Tag(12);
-const SPEEDS: Tag = Tag(13);
-const MOVED: Tag = Tag(14);
 
 /// One rank's side of the synchronised training of one flat parameter vector.
 pub struct Synchronizer {

@@ -10,8 +10,8 @@ use crate::world::Rank;
 /// Makes the pieces of outgoing messages when there is room for them, and takes those of incoming ones as they arrive.
 ///
 /// Both are called on the thread that runs the collective, in no order but this: the pieces for one peer are made from
-/// first to last, and [tails](super::Cut) after all others. Nothing arrives while a piece is made or taken, so neither should take longer than a piece does on the
-/// link.
+/// first to last, and [tails](super::Cut) after all others. Nothing arrives while a piece is made or taken, so neither
+/// should take longer than a piece does on the link.
 pub trait Pieces {
     /// What can go wrong, besides the exchange itself.
     type Error: From<ExchangeError>;
