@@ -233,6 +233,7 @@ impl Pace {
 
 impl Controller for Pace {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.rounds.sent(now);
         match &mut self.rate {
             Rate::Declared { seat, .. } if bytes >= BULK => seat.sent(now, bytes),
             Rate::Declared { .. } => {}
@@ -252,7 +253,7 @@ impl Controller for Pace {
         if let Rate::Estimated { cubic, .. } = &mut self.rate {
             cubic.on_end_acks(now, in_flight, app_limited, largest);
         }
-        if let Some(round) = self.rounds.end_batch(now, app_limited) {
+        if let Some(round) = self.rounds.end_batch(now, in_flight, app_limited) {
             self.close_round(&round);
         }
         self.set_window(now);

@@ -11,6 +11,10 @@ const BELIEVED: Duration = Duration::from_secs(10);
 /// way, both probing: their queues add up to 1.4.
 const FOREIGN: f64 = 1.5;
 
+/// Bytes of a round at least, for its share of lost ones to say something: of the few packets that end a message, one that is
+/// lost at random is a large share.
+const TELLING: u64 = 32 << 10;
+
 /// Rounds with half the window after which the shortest round trip is a new one: one to empty the queue, one to see it.
 const RENEWAL: u32 = 2;
 
@@ -24,7 +28,7 @@ pub(super) struct Round {
     shortest: Duration,
     sum: Duration,
     batches: u32,
-    /// Whether the sender had nothing to send for part of it: its rate says nothing about the path.
+    /// Whether the sender had nothing to send for part of it: neither its rate nor its loss says anything about the path.
     pub(super) idle: bool,
 }
 
@@ -54,6 +58,11 @@ impl Round {
         if all == 0 { 0.0 } else { self.lost as f64 / all as f64 }
     }
 
+    /// Whether its loss is that of the path under load, and no accident.
+    fn tells(&self) -> bool {
+        self.batches > 0 && !self.idle && self.delivered + self.lost >= TELLING
+    }
+
     /// How much longer than the shortest the mean round trip was: what jitter and the own scheduler add.
     fn spread(&self) -> Duration {
         if self.batches == 0 {
@@ -67,6 +76,8 @@ impl Round {
 #[derive(Clone, Debug)]
 pub(super) struct Rounds {
     current: Round,
+    /// Nothing is under way.
+    resting: bool,
     /// The shortest round trip of the acknowledgements that came together.
     batch: Option<Duration>,
     ended: bool,
@@ -89,6 +100,7 @@ impl Rounds {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             current: Round::new(now),
+            resting: true,
             batch: None,
             ended: false,
             shortest: None,
@@ -99,6 +111,13 @@ impl Rounds {
             queued: 0,
             slack: SLACK,
             latest: [Duration::ZERO; 8],
+        }
+    }
+
+    /// The pause before what is sent after a rest belongs to no round.
+    pub(super) fn sent(&mut self, now: Instant) {
+        if std::mem::take(&mut self.resting) {
+            self.current = Round::new(now);
         }
     }
 
@@ -114,7 +133,8 @@ impl Rounds {
     }
 
     /// After acknowledgements that came together; the round, if it has ended with them.
-    pub(super) fn end_batch(&mut self, now: Instant, idle: bool) -> Option<Round> {
+    pub(super) fn end_batch(&mut self, now: Instant, in_flight: u64, idle: bool) -> Option<Round> {
+        self.resting = in_flight == 0;
         let sample = self.batch.take()?;
         self.smoothed = if self.smoothed.is_zero() { sample } else { (self.smoothed * 7 + sample) / 8 };
         match &mut self.shortest {
@@ -196,7 +216,7 @@ impl Rounds {
 
     /// Whether `round` lost more than the path loses at random, and waited in some queue.
     pub(super) fn overflows(&self, round: &Round) -> bool {
-        round.batches > 0 && round.loss() > self.floor + EXCESS && self.waits(round.shortest)
+        round.tells() && round.loss() > self.floor + EXCESS && self.waits(round.shortest)
     }
 
     /// Whether a round trip is longer than the shortest one by more than chance.
