@@ -209,7 +209,7 @@ fn short_transfers_with_pauses_between_them_keep_the_rate() {
         times.sort_by(f64::total_cmp);
         let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
         println!("{name}: median {median:.3} s, at most {most:.3} s");
-        assert!(most < 3.0 * median, "{name}: {median} s, and {most} s once");
+        assert!(most < 5.0 * median, "{name}: {median} s, and {most} s once");
     }
 }
 

@@ -60,7 +60,9 @@ impl Estimate {
         let rate = round.rate();
         if full {
             // What was delivered before does not fit any more.
+            let left = round.left_of(self.rate());
             self.rates.clear();
+            self.rates.push_back(left);
         }
         // A sender that had too little to send has not seen the path's rate, unless it has seen more than before.
         if !round.idle || rate > self.rate() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{EXCESS, LEAST_SLACK, NEAR, NEAR_SLACK, SLACK, STRETCH};
+use super::{DROWNING, EXCESS, LEAST_SLACK, NEAR, NEAR_SLACK, SLACK, STRETCH};
 
 /// How long the shortest round trip is believed.
 const BELIEVED: Duration = Duration::from_secs(10);
@@ -50,6 +50,13 @@ impl Round {
     pub(super) fn rate(&self) -> f64 {
         let seconds = self.end.saturating_duration_since(self.begin).as_secs_f64();
         if seconds > 0.0 { self.delivered as f64 / seconds } else { 0.0 }
+    }
+
+    /// What a queue that overflowed in this round leaves of the rate `before`: what arrived, but a part of it at least, so that a
+    /// round that was an accident costs little. Further rounds take further parts.
+    pub(super) fn left_of(&self, before: f64) -> f64 {
+        let part = if self.loss() > DROWNING { 0.25 } else { 0.7 };
+        self.rate().max(part * before)
     }
 
     /// Share of the bytes that was lost.

@@ -73,6 +73,11 @@ impl Seat {
         }
     }
 
+    /// This connection's bytes per second when it last looked.
+    pub(super) fn latest(&self) -> f64 {
+        self.rate
+    }
+
     /// This connection's bytes per second, looked up anew after about a round trip.
     pub(super) fn rate(&mut self, now: Instant, round_trip: Duration) -> f64 {
         if now.saturating_duration_since(self.looked) < self.period {
