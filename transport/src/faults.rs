@@ -34,7 +34,7 @@
 //! | a process is killed (`kill -9`), its host goes down | [`Silent`](crate::ExchangeError::Silent), with its rank | silence, to silence x 1.2 | `process.rs`: a killed process is silent; `tests/sim.rs`: long faults |
 //! | a process stops (SIGSTOP, a frozen VM) for less than the silence | nothing; the step takes that long | it goes on at once | `process.rs`: stopped for less; `tests/sim.rs`: short faults |
 //! | a process stops for longer | `Silent` on the others; [`Paused`](crate::Loss::Paused) on itself when it goes on, or what the others told it | silence; at once | `process.rs`; `tests/sim.rs` |
-//! | a partition that heals within the silence | nothing; the step takes that long | the next probe: a twentieth of the silence. On a busy machine, one that heals in the last quarter of the silence may be `Silent` all the same | `faults.rs`: heals; `tests/sim.rs` |
+//! | a partition that heals within the silence | nothing; the step takes that long | the next probe: a twentieth of the silence | `faults.rs`: heals; `tests/sim.rs` |
 //! | a partition that does not | `Silent` on both sides, with a rank of the other side | silence | `faults.rs`: does not heal |
 //! | a process is killed and started again at the same address | [`Closed`](crate::Loss::Closed): the new process answers packets for the old one with a reset that only a holder of its key can make | the next packet, at most a fifth of the silence | `process.rs`: starts again |
 //! | the address of a node changes (an address translator forgot it) | nothing on connections that it dialed, to lower ranks; `Silent` on those that it accepted | a round trip; silence | `nat.rs` |

@@ -54,7 +54,7 @@ use quinn_proto::RttEstimator;
 
 use estimate::Estimate;
 use grace::WithGrace;
-pub(super) use grace::{let_go, set_grace};
+pub(super) use grace::let_go;
 use round::{Round, Rounds};
 use share::{Seat, Share};
 

@@ -13,15 +13,11 @@ use tokio::time::MissedTickBehavior;
 
 use super::close;
 use super::config::FRAME_COST;
-use super::congestion;
 use super::gather::Gather;
 use super::load::Share;
 use crate::error::{Abort, FrameError, Loss};
 use crate::frame::Frame;
 use crate::world::{Rank, World};
-
-/// Bytes for each probe of a silent peer: two packets of 1500 bytes.
-const PROBE: u64 = 3000;
 
 /// What a link tells its mesh.
 pub(super) enum News {
@@ -95,7 +91,6 @@ impl Receiver {
         let mut watch = Watch::new(self.silence);
         let mut tick = tokio::time::interval(watch.period());
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut before = false;
         let end = loop {
             tokio::select! {
                 stream = self.connection.accept_uni() => match stream {
@@ -110,12 +105,7 @@ impl Receiver {
                     if let Some(loss) = watch.tick(Instant::now(), heard) {
                         self.end(&mut fault, loss);
                     }
-                    let probe = watch.probes();
-                    if probe || before {
-                        congestion::set_grace(&self.connection, probe.then_some(PROBE));
-                        before = probe;
-                    }
-                    if probe {
+                    if watch.probes() {
                         self.probe();
                     }
                 }
@@ -145,7 +135,7 @@ impl Receiver {
         }
     }
 
-    /// Sends a packet that the peer will answer.
+    /// Sends a packet that the peer will answer; a full window lets it pass.
     fn probe(&self) {
         // A larger window has to be said, and then it is the old one again.
         let more = VarInt::from_u64(self.window.into_inner() + 1).unwrap_or(VarInt::MAX);
@@ -244,11 +234,11 @@ impl Watch {
         (self.silent >= self.deadline).then(|| self.loss(now, self.silent))
     }
 
-    /// Whether to send something whatever the window says, to hear whether the peer is back: not before three tenths of the
-    /// deadline have passed (keep-alives are two apart), then with each look.
+    /// Whether to send something, to hear whether the peer is back: not before three tenths of the deadline have passed
+    /// (keep-alives are two apart), then with each look.
     ///
     /// QUIC alone probes at intervals that double, so after a way was cut for more than half of the deadline the next probe can
-    /// come too late; and its keep-alives are held back while the window is full of packets that were lost.
+    /// come too late.
     fn probes(&self) -> bool {
         self.silent >= self.deadline * 3 / 10
     }
