@@ -330,6 +330,10 @@ impl Synchronizer {
         let after = self.communicator.stats().total();
         report.frame_bytes = after.frame_bytes_sent - before.frame_bytes_sent;
         report.udp_bytes = after.udp_bytes_sent - before.udp_bytes_sent;
+        if hierarchy::all_apart(&self.config.sites) {
+            // Without a hierarchy, which has counted what it sent to other sites.
+            report.wan_packet_bytes = report.gradient_packet_bytes + report.parameter_packet_bytes;
+        }
         Ok(report)
     }
 

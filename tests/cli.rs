@@ -367,13 +367,36 @@ fn the_default_folder_is_a_new_one_for_each_run() {
 #[test]
 fn a_rank_that_falls_back_to_the_cpu_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let more = ["--backend=auto,cpu,auto", "--adapter=no such adapter", "--mesh=memory", "--compare=none"];
+    let more = ["--backend=auto,cpu,auto", "--mesh=memory", "--compare=none"];
     let mut args = short(folder.path().to_str().unwrap(), &more);
     args.retain(|arg| *arg != "--backend=cpu");
+    let report = |output: &Output| -> Value {
+        let path = text(&output.stdout).lines().last().unwrap().replace("report.html", "report.json");
+        serde_json::from_str(&fs::read_to_string(folder.path().join(path)).unwrap()).unwrap()
+    };
     let output = output(&args);
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("ranks 0, 2: backend auto: "), "{told}");
+    // Where there is a hardware adapter, nothing falls back.
+    let fell_back = report(&output)["runs"][0]["nodes"][0]["backend"] == "cpu";
+    assert_eq!(told.contains("ranks 0, 2: backend auto: "), fell_back, "{told}");
+}
+
+#[test]
+fn an_adapter_that_is_asked_for_by_name_is_used_or_missed() {
+    let run = |backend, code| {
+        let folder = tempfile::tempdir().unwrap();
+        let more = [backend, "--adapter=no such adapter", "--mesh=memory", "--compare=none"];
+        let mut args = short(folder.path().to_str().unwrap(), &more);
+        args.retain(|arg| *arg != "--backend=cpu" || *arg == backend);
+        let output = output(&args);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains("no such adapter"), "{told}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "left by a run without a step");
+    };
+    run("--backend=auto", 1);
+    run("--backend=gpu", 1);
 }
 
 #[test]

@@ -438,7 +438,7 @@ fn between_sites_go_the_bytes_that_the_documentation_says() {
             let all: u64 = reports().map(|it| it.gradient_packet_bytes + it.parameter_packet_bytes).sum();
             assert_eq!(all, inside + across, "{case}");
             let wan: u64 = reports().map(|it| it.wan_packet_bytes).sum();
-            assert_eq!(wan, if flat { 0 } else { across }, "{case}");
+            assert_eq!(wan, across, "{case}");
         }
     }
 }
@@ -566,7 +566,7 @@ fn one_site_and_sites_of_one_rank_are_the_flat_exchange() {
             for step in 1..=3 {
                 let report =
                     synchronizer.step(&gradient(rank as usize, step, 500), 1, RATE, &mut parameters).unwrap();
-                assert_eq!(report.wan_packet_bytes > 0, sites == [0, 0, 1]);
+                assert_eq!(report.wan_packet_bytes > 0, !matches!(sites, [] | [4, 4, 4]), "{sites:?}");
             }
             (synchronizer.checkpoint().unwrap().sites, bits(&parameters))
         });

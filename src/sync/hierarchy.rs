@@ -68,7 +68,7 @@ mod within;
 
 pub(super) use exchange::Hierarchy;
 pub(super) use gather::gather;
-pub(super) use sites::{Sites, fingerprint};
+pub(super) use sites::{Sites, all_apart, fingerprint};
 
 use super::{Config, Scheme, SyncError};
 use crate::codec::{Codec, CodecId};

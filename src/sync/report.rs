@@ -42,7 +42,7 @@ pub struct StepReport {
     pub gradient_packet_bytes: u64,
     /// Bytes of parameters.
     pub parameter_packet_bytes: u64,
-    /// Of those two, what left this rank's site; 0 where no sites are named, or only one, or none of several ranks.
+    /// Of those two, what left this rank's site; 0 where no sites are named, or only one.
     pub wan_packet_bytes: u64,
     /// Bytes of all frames, headers included.
     pub frame_bytes: u64,

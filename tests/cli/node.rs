@@ -75,8 +75,10 @@ fn nodes_that_disagree_end_with_1_and_name_what_differs() {
     for (option, word) in [
         ("--codec=f32", "has codec \""),
         ("--codec=loco:decay=0", "has loco parameter decay \""),
-        ("--scale=-3", "scale 2^-3"),
-        ("--sites=2", "in sites 0,0 with bf16 inside"),
+        ("--scale=-3", "\"2^-3\""),
+        ("--sites=2", "\"0,0 with bf16 inside\""),
+        ("--shares=2,1", "\"2,1\""),
+        ("--deadline=7", "\"7s\""),
         ("--seed=9", "seed"),
         ("--steps=4", "steps"),
         ("--batch=9", "samples per rank"),

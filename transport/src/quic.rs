@@ -64,7 +64,7 @@ pub use error::JoinError;
 pub use hello::{Agreement, MAX_AGREEMENT_BYTES, MAX_AGREEMENTS};
 pub use identity::{Authority, Identity, IdentityError, keygen};
 pub use members::Members;
-pub use mesh::QuicMesh;
+pub use mesh::{QuicMesh, Quitter};
 pub use peers::{MAX_PEERS_BYTES, Peers, PeersError};
 
 use endpoint::Driver;

@@ -74,10 +74,10 @@ pub(crate) struct TrainingArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) data: Option<PathBuf>,
     /// Optimizer steps [default: 600 for digits, 300 for text].
-    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    #[arg(long, value_name = "STEPS", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub(crate) steps: Option<u64>,
     /// Samples per rank and step: images, or windows of 64 bytes [default: 64 for digits, 8 for text].
-    #[arg(long, value_name = "SAMPLES", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "SAMPLES", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) batch: Option<u32>,
     /// What turns the mean gradient into parameters.
     #[arg(long, value_enum, default_value_t = OptimizerName::Adamw)]
@@ -87,23 +87,23 @@ pub(crate) struct TrainingArgs {
     pub(crate) warmup: Option<u32>,
     /// Peak learning rate, no unit: reached after the first twentieth of the steps, then falls to 0
     /// [default: 0.1 for sgd, 0.02 for onebit-lamb, else 0.004].
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub(crate) lr: Option<f32>,
     /// Weight decay per step and unit of learning rate, no unit.
-    #[arg(long, value_name = "RATE", default_value_t = 0.01)]
+    #[arg(long, value_name = "RATE", default_value_t = 0.01, allow_negative_numbers = true)]
     pub(crate) weight_decay: f32,
     /// Codes per gradient unit of a codec with one scale for the whole gradient, as a power of two from -64 to 64, or
     /// `auto`: about 2 codes for the root mean square of the first gradient over all ranks.
     #[arg(long, value_name = "auto|LOG2", default_value = "auto", value_parser = parse_scale, allow_hyphen_values = true)]
     pub(crate) scale: ScaleArg,
     /// Whole number that fixes initial parameters, data split and batches.
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
-    /// Use only adapters with this in their name.
+    /// Use only adapters with this in their name, a software one too; that there is none is an error.
     #[arg(long, value_name = "SUBSTRING")]
     pub(crate) adapter: Option<String>,
     /// Seconds without a byte after which a rank is lost, 0.1 to 3600; counts only after all ranks have joined.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, allow_negative_numbers = true)]
     pub(crate) deadline: f64,
     /// How much of the parameters each rank owns, averages and sends to the others: `equal`; a weight per rank as in `2,1,1`;
     /// `learned`, by what 10 steps (`learned:STEPS`) show of lines and processors; `declared`, by the --link and --downlink

@@ -17,32 +17,41 @@ pub(crate) struct Opened {
 
 /// What `auto` comes to on this machine, and a line that says why it is the CPU, if it is.
 ///
-/// A software adapter counts only if it was asked for by name: the CPU functions give the same bits faster. Nor does one
-/// that does not give the bits of the codecs in `schemes`.
+/// A software adapter does not count: the CPU functions give the same bits faster. Nor does one that does not give the bits
+/// of the codecs in `schemes`. Who asks for an adapter by name gets it or an error.
 pub(crate) fn settle(
     asked: BackendName,
     adapter: Option<&str>,
     schemes: &[Scheme],
 ) -> (BackendName, Option<String>) {
-    if asked != BackendName::Auto {
-        return (asked, None);
+    match (asked, adapter) {
+        (BackendName::Auto, None) => {}
+        (BackendName::Auto, Some(_)) => return (BackendName::Gpu, None),
+        _ => return (asked, None),
     }
     let found = gpu::adapters();
-    let fits = |label: &str| adapter.is_none_or(|part| label.to_lowercase().contains(&part.to_lowercase()));
-    let usable = found
-        .iter()
-        .any(|info| (info.device_type != DeviceType::Software || adapter.is_some()) && fits(&info.label()));
-    let seen: Vec<String> = found.iter().map(|info| info.label()).collect();
-    let why = match (seen.is_empty(), adapter) {
-        _ if usable => match open_exact(adapter, schemes) {
+    let why = if found.iter().any(|info| info.device_type != DeviceType::Software) {
+        match open_exact(None, schemes) {
             Ok(_) => return (BackendName::Gpu, None),
             Err(failure) => failure.to_string(),
-        },
-        (true, _) => "no adapter found (gradwire doctor says what to install)".to_owned(),
-        (false, Some(part)) => format!("no adapter has {part:?} in its name, only: {}", seen.join(", ")),
-        (false, None) => format!("no hardware adapter, only: {}", seen.join(", ")),
+        }
+    } else if found.is_empty() {
+        "no adapter found (gradwire doctor says what to install)".to_owned()
+    } else {
+        let seen: Vec<String> = found.iter().map(|info| info.label()).collect();
+        format!("no hardware adapter, only: {}", seen.join(", "))
     };
     (BackendName::Cpu, Some(format!("backend auto: {why}; using the CPU, which gives the same bits")))
+}
+
+/// Refuses an adapter's name where none of `asked` uses one.
+pub(crate) fn check(asked: &[BackendName], adapter: Option<&str>) -> Result<(), Failure> {
+    match adapter {
+        Some(name) if asked.iter().all(|asked| *asked == BackendName::Cpu) => Err(Failure::Usage(format!(
+            "--adapter {name} belongs to --backend gpu or auto; --backend is cpu"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Opens what [`settle`] gave, for `scheme`.

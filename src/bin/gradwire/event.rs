@@ -28,6 +28,9 @@ pub(crate) struct Node {
     pub(crate) backend: String,
     /// Name of the GPU.
     pub(crate) adapter: Option<String>,
+    /// Parameters that the rank owned in its last step.
+    #[serde(default)]
+    pub(crate) owned: u64,
 }
 
 /// One step of one rank.
@@ -65,7 +68,8 @@ pub(crate) struct Bytes {
     pub(crate) wan_packets: u64,
     /// All packets and everything else in frames, headers included.
     pub(crate) frames: u64,
-    /// UDP payload at the socket, acknowledgements and handshakes included; 0 without sockets.
+    /// UDP payload at the socket, acknowledgements and handshakes included; 0 without sockets. Of a step: what left during it,
+    /// which may be some of the step before, and not all of its own.
     pub(crate) udp: u64,
 }
 

@@ -20,7 +20,7 @@ use gradwire::transport::{Communicator, Limits, Rank, Stats};
 use crate::args::{BackendName, CODEC, Job, ScaleArg, TrainingArgs, name_of};
 use crate::event::{Event, Fault, Step};
 use crate::failure::Failure;
-use crate::rank::Listener;
+use crate::rank::{INTERRUPTED, Listener};
 use crate::say::note;
 use crate::task::Task;
 use crate::{backend, interrupt, rank};
@@ -70,7 +70,8 @@ pub(crate) struct Args {
     /// rendezvous' family and, on rank 0 or with --peers, the port that the others are told].
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
-    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers, and the
+    /// What this node's line carries out, as in 1Gbit, 200Mbit or 1500kbit (per second), shared by its busy peers (no limit for a
+    /// faster line: 16 KiB may be under way to each peer at any rate, which near ones answer at once), and the
     /// longest round trip to a peer, as in 1Gbit,150ms: above 85 ms at 1 Gbit/s, or as much more at another rate, lost packets
     /// hold a faster line up without it. It costs up to 1.5 MiB of memory for each MiB that is under way in 2.2 round trips.
     /// `estimated` finds the rate by itself.
@@ -83,7 +84,7 @@ pub(crate) struct Args {
     /// 2 s more to tell the others who was missing.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     join_timeout: u64,
-    /// Folder for this rank's steps.jsonl and model.safetensors, made if missing [default: nothing is written].
+    /// Folder for this rank's steps.jsonl and model.safetensors, made if missing, one for each rank [default: nothing is written].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print a line every so many steps: loss, time per step, bytes, losses [default: ten lines in all].
@@ -101,7 +102,7 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     report_to_parent: bool,
     /// Where a child of `train` writes the final parameters.
-    #[arg(long, hide = true, value_name = "PATH")]
+    #[arg(long, hide = true, value_name = "PATH", requires = "report_to_parent")]
     model: Option<PathBuf>,
 }
 
@@ -165,16 +166,17 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
     let world = place.world;
     let mut job = args.training.job(world.size(), place.sites())?;
     job.line = args.speed();
-    job.shares.check(world.size(), job.sites.sizes().len(), job.line)?;
+    job.shares.check(world.size(), job.sites.sizes().len(), job.steps, job.line)?;
     job.sites.check(&[args.codec], world.size())?;
     if !args.report_to_parent {
         // A child of `train` has its parent's options also where its own run has no use for one.
         args.training.check_scale(&[args.codec])?;
+        backend::check(&[args.backend], job.adapter.as_deref())?;
     }
     let mut task = job.load(world.size())?;
     let config = mesh_config(args, &job, &place, task.as_ref());
     let metrics = args.metrics.map(|address| Metrics::serve(address, world.rank())).transpose()?;
-    teller.begin(args, &job, world)?;
+    teller.check(args)?;
     let (settled, note) = backend::settle(args.backend, job.adapter.as_deref(), &[args.codec]);
     if let Some(note) = note {
         note!("{note}");
@@ -204,7 +206,10 @@ fn work(args: &Args, teller: &mut Teller) -> Result<(), Stop> {
         Stop::Fault(Fault { rank: own, message: error.to_string(), culprit })
     })?;
     // Only now: until here, Ctrl-C simply ends the process.
-    interrupt::watch()?;
+    let quitter = mesh.quitter();
+    interrupt::watch(move || quitter.quit(INTERRUPTED))?;
+    // Not before: a node that did not get in can be started again with the same folder.
+    teller.begin(args, &job, world)?;
     if !args.report_to_parent {
         note!("rank {own}: connected to all {} ranks", world.size());
     }
@@ -276,16 +281,13 @@ fn mesh_config(args: &Args, job: &Job, place: &Place, task: &dyn Task) -> Config
 /// (the optimizer's moments, the order of the data) are the version's. The first difference is
 /// reported: what explains others comes first.
 fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
-    // A codec without a scale does not look at the option, so ranks may differ in it.
     let (id, parameters) = (codec.id(), codec.parameters());
-    let mut codec = match (codec.scale_log2(), job.scale) {
-        (None, _) => id.to_string(),
-        (Some(_), ScaleArg::Auto) => format!("{id}, scale auto"),
-        (Some(_), ScaleArg::Log2(log2)) => format!("{id}, scale 2^{log2}"),
+    let scale = match (codec.scale_log2(), job.scale) {
+        // A codec without a scale does not look at the option, so ranks may differ in it.
+        (None, _) => "none".to_owned(),
+        (Some(_), ScaleArg::Auto) => "auto".to_owned(),
+        (Some(_), ScaleArg::Log2(log2)) => format!("2^{log2}"),
     };
-    // Not apart: a hello has room for few.
-    codec.extend(job.sites.to_text().map(|sites| format!(", in sites {sites}")));
-    codec.extend(job.shares.to_text().map(|shares| format!(", shares {shares}")));
     let parameters = parameters.into_iter().map(|parameter| {
         Agreement::new(format!("{id} parameter {}", parameter.name), parameter.value.to_string())
     });
@@ -296,13 +298,18 @@ fn agreements(job: &Job, codec: &Scheme, task: &dyn Task) -> Vec<Agreement> {
         Agreement::new("task", name_of(job.task)),
         Agreement::new("model layout", blake3::Hash::from(task.layout().hash()).to_hex().as_str()),
         Agreement::new("data", task.data()),
-        Agreement::new("codec", codec),
+        Agreement::new("codec", id.to_string()),
+        Agreement::new("scale", scale),
+        Agreement::new("sites", job.sites.to_text().unwrap_or_else(|| "none".to_owned())),
+        Agreement::new("shares", job.shares.to_text()),
         Agreement::new("optimizer", optimizer),
         Agreement::new("peak learning rate", job.learning_rate.to_string()),
         Agreement::new("number of steps", job.steps.to_string()),
         // Each rank finds its part of the data by the others' sizes.
         Agreement::new("samples per rank and step", job.batch.to_string()),
         Agreement::new("seed", job.seed.to_string()),
+        // Who gives up first has all others give up.
+        Agreement::new("deadline", format!("{:?}", job.silence)),
     ];
     agreements.extend(parameters);
     agreements

@@ -11,7 +11,11 @@ use crate::backend::Opened;
 use crate::event::{Bytes, Done, Event, Fault, Node, Seconds, Step};
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::report::write::write_whole;
 use crate::task::{Draw, Task};
+
+/// What a rank did whose user wants it to end.
+pub(crate) const INTERRUPTED: &str = "was interrupted";
 
 /// Who is told how a rank fares.
 pub(crate) trait Listener {
@@ -53,7 +57,7 @@ pub(crate) fn train(
     let failed = |failure: Failure| format!("failed: {failure}");
 
     let Opened { backend, kind, adapter } = opened;
-    listener.tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter } });
+    listener.tell(Event::Joined { node: Node { rank, backend: kind.to_owned(), adapter, owned: 0 } });
     let mut parameters = task.parameters();
     let mut gradient = vec![0.0; parameters.len()];
     let config = job.sync(codec, backend, task.layout());
@@ -63,7 +67,7 @@ pub(crate) fn train(
     let start = Instant::now();
     for step in 0..job.steps {
         if interrupt::asked() {
-            return Err(give_up(synchronizer, "was interrupted"));
+            return Err(give_up(synchronizer, INTERRUPTED));
         }
         let before = Instant::now();
         let draw = Draw { step, rank, world_size, batch: job.batch };
@@ -81,6 +85,8 @@ pub(crate) fn train(
                 let _ = synchronizer.finish();
                 return Err(at_fault(error));
             }
+            // It has told the others; what this rank's collective ended with came from itself.
+            Err(_) if interrupt::asked() => return Err(own_fault(INTERRUPTED)),
             Err(error) => return Err(at_fault(error)),
         };
         let sent = Bytes {
@@ -154,5 +160,5 @@ pub(crate) fn hash(parameters: &[f32]) -> String {
 /// Writes the parameters as a safetensors file.
 pub(crate) fn save(task: &dyn Task, parameters: &[f32], path: &std::path::Path) -> Result<(), Failure> {
     let file = task.layout().to_safetensors(parameters)?;
-    std::fs::write(path, file).map_err(|error| Failure::file(path, error))
+    write_whole(path, &file)
 }

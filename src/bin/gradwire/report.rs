@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) sites: Vec<usize>,
     /// What gradients travel as inside a site; null where there is none.
     pub(crate) inner_codec: Option<String>,
+    /// As `--shares` takes it; what it came to stands in the nodes of the runs.
+    pub(crate) shares: String,
     /// Of silence, after which a rank is lost.
     pub(crate) deadline_seconds: f64,
     /// Null for a task that brings its own data.
@@ -237,6 +239,7 @@ mod tests {
                 nodes: 4,
                 sites: vec![3, 1],
                 inner_codec: Some("bf16".into()),
+                shares: "equal".into(),
                 deadline_seconds: 10.0,
                 data: Some(DataFile { file: "a \"b\".txt".into(), bytes: None }),
             };
@@ -244,7 +247,7 @@ mod tests {
                 serde_json::to_string(&settings).unwrap(),
                 format!(
                     "{{\"batch\":8,\"learning_rate\":0.004,\"optimizer\":\"adamw\",\"warmup\":null,\"weight_decay\":0.01,\
-                     \"scale\":{said},\"mesh\":\"quic\",\"nodes\":4,\"sites\":[3,1],\"inner_codec\":\"bf16\",\"deadline_seconds\":10.0,\
+                     \"scale\":{said},\"mesh\":\"quic\",\"nodes\":4,\"sites\":[3,1],\"inner_codec\":\"bf16\",\"shares\":\"equal\",\"deadline_seconds\":10.0,\
                      \"data\":{{\"file\":\"a \\\"b\\\".txt\",\"bytes\":null}}}}"
                 )
             );

@@ -62,9 +62,19 @@ impl fmt::Display for ShareArg {
 }
 
 impl ShareArg {
-    /// Checks what the text alone does not show, for `ranks` ranks in `sites` sites, whose own `line` was declared or not.
-    pub(crate) fn check(&self, ranks: u32, sites: usize, line: Option<Speed>) -> Result<(), Failure> {
+    /// Checks what the text alone does not show, for `ranks` ranks in `sites` sites that train for `steps` steps, whose own
+    /// `line` was declared or not.
+    pub(crate) fn check(
+        &self,
+        ranks: u32,
+        sites: usize,
+        steps: u64,
+        line: Option<Speed>,
+    ) -> Result<(), Failure> {
         match self {
+            Self::Learned(learned) if u64::from(learned.get()) >= steps => Err(Failure::Usage(format!(
+                "--shares {self}: {learned} steps to learn in leave none of {steps}"
+            ))),
             Self::Learned(_) | Self::Declared if sites > 1 => Err(Failure::Usage(format!(
                 "--shares {self} goes by ranks, which exchange by way of {sites} sites: weights can be had there"
             ))),
@@ -93,13 +103,10 @@ impl ShareArg {
         }
     }
 
-    /// What ranks compare, and a human can read; `None` for equal ones.
-    pub(crate) fn to_text(&self) -> Option<String> {
-        if *self == Self::Equal {
-            return None;
-        }
+    /// What ranks compare, and a human can read.
+    pub(crate) fn to_text(&self) -> String {
         let text = self.to_string();
-        Some(if text.len() > MOST_SHOWN { blake3::hash(text.as_bytes()).to_hex().to_string() } else { text })
+        if text.len() > MOST_SHOWN { blake3::hash(text.as_bytes()).to_hex().to_string() } else { text }
     }
 }
 
@@ -123,20 +130,25 @@ mod tests {
     #[test]
     fn shares_that_cannot_be_are_refused_with_both_numbers() {
         let error = |text: &str| {
-            text.parse::<ShareArg>().unwrap().check(3, 1, None).map_err(|error| error.to_string())
+            text.parse::<ShareArg>().unwrap().check(3, 1, 100, None).map_err(|error| error.to_string())
         };
         assert_eq!(error("1,2"), Err("--shares has 2 weights, there are 3 ranks".into()));
         assert_eq!(error("0,0,0"), Err("--shares: at least one weight must be above 0".into()));
+        assert_eq!(error("learned:99"), Ok(()));
+        assert_eq!(
+            error("learned:100"),
+            Err("--shares learned:100: 100 steps to learn in leave none of 100".into())
+        );
         assert!(error("declared").unwrap_err().contains("--link RATE"));
         assert_eq!(error("0,0,1"), Ok(()));
-        assert_eq!(ShareArg::Declared.check(3, 1, Some(Speed::default())).map_err(|_| ()), Ok(()));
-        assert!(ShareArg::Declared.check(3, 2, Some(Speed::default())).is_err());
+        assert_eq!(ShareArg::Declared.check(3, 1, 100, Some(Speed::default())).map_err(|_| ()), Ok(()));
+        assert!(ShareArg::Declared.check(3, 2, 100, Some(Speed::default())).is_err());
     }
 
     #[test]
     fn what_ranks_compare_is_short() {
         let many = ShareArg::Weights(vec![1000; 4096]);
-        assert_eq!(many.to_text().unwrap().len(), 64);
-        assert_eq!(ShareArg::Equal.to_text(), None);
+        assert_eq!(many.to_text().len(), 64);
+        assert_eq!(ShareArg::Equal.to_text(), "equal");
     }
 }

@@ -92,14 +92,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let codecs = codecs(args)?;
     args.training.check_scale(&codecs)?;
     plan.job.sites.check(&codecs, plan.nodes)?;
-    plan.job.shares.check(plan.nodes, plan.job.sites.sizes().len(), None)?;
+    plan.job.shares.check(plan.nodes, plan.job.sites.sizes().len(), plan.job.steps, None)?;
     // Before the data are read, and for certain again when the folder is made.
     args.out.as_deref().map_or(Ok(()), Output::check)?;
     // Loaded here too, so that what is wrong with the data is said once, and before anything starts.
     let params = plan.job.load(plan.nodes)?.layout().elements();
+    backend::check(&plan.backends, plan.job.adapter.as_deref())?;
     let note = plan.settle(&codecs);
     let job = &plan.job;
-    interrupt::watch()?;
+    interrupt::watch(|| {})?;
     let mut output = Output::create(&folder::choose(args.out.as_deref())?)?;
 
     let each = if plan.nodes == 1 { "node" } else { "nodes" };
@@ -220,7 +221,8 @@ fn run_codec(
     let mut announced = None;
     let mut take = |event: Event| -> Result<(), Failure> {
         tally.add(&event);
-        if tally.scale_log2() != announced {
+        // Once: a scale that follows the gradient changes often, and every step of steps.jsonl has it.
+        if announced.is_none() {
             announced = tally.scale_log2();
             let source = if matches!(plan.job.scale, ScaleArg::Auto) { "auto, " } else { "" };
             if let Some(log2) = announced {
@@ -259,6 +261,7 @@ fn settings(args: &Args, plan: &Plan) -> crate::report::Settings {
         nodes: plan.nodes,
         sites: job.sites.sizes(),
         inner_codec: job.sites.inner().map(|codec| codec.to_string()),
+        shares: job.shares.to_string(),
         deadline_seconds: job.silence.as_secs_f64(),
         data,
     }

@@ -1,5 +1,7 @@
 //! Who is in a site with whom.
 
+use std::collections::HashSet;
+
 use crate::digest::fnv1a;
 
 /// At least two sites, one of them of at least two ranks.
@@ -9,6 +11,12 @@ pub(in crate::sync) struct Sites {
     members: Vec<Vec<usize>>,
     /// The site of each rank.
     site_of: Vec<usize>,
+}
+
+/// Whether the named sites are several, of one rank each.
+pub(in crate::sync) fn all_apart(named: &[u32]) -> bool {
+    let distinct: HashSet<u32> = named.iter().copied().collect();
+    named.len() > 1 && distinct.len() == named.len()
 }
 
 impl Sites {

@@ -257,10 +257,17 @@ impl Flow {
     /// # Errors
     ///
     /// If its message is still incomplete: [`ExchangeError::Silent`], [`ExchangeError::Aborted`],
-    /// [`ExchangeError::Frame`] or [`ExchangeError::Lost`], by the kind of loss.
+    /// [`ExchangeError::Frame`] or [`ExchangeError::Lost`], by the kind of loss. `Aborted` also if it blames another rank whose
+    /// message is.
     pub fn handle_loss(&mut self, from: Rank, loss: Loss) -> Result<(), ExchangeError> {
         let Some(incoming) = self.incoming.get(from.index()) else { return Ok(()) };
-        if incoming.is_complete() {
+        // Who is blamed may never be heard of again.
+        let blamed = match &loss {
+            Loss::Aborted(abort) => abort.culprit.filter(|culprit| *culprit != self.world.rank()),
+            _ => None,
+        };
+        let waits = |rank: Rank| self.incoming.get(rank.index()).is_some_and(|it| !it.is_complete());
+        if incoming.is_complete() && !blamed.is_some_and(waits) {
             self.outgoing.forget(from);
             return Ok(());
         }

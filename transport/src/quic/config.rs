@@ -77,7 +77,8 @@ pub struct Config {
     /// What all ranks must have the same; at most 32. Default: nothing.
     pub agreements: Vec<Agreement>,
     /// A peer from which nothing came for this long, not even a keep-alive (sent every fifth of it), is lost.
-    /// 0.1 s to 1 h. Default: 10 s.
+    /// To be the same on all ranks, as an agreement: QUIC takes the shorter one of both ends, and who gives up first has all
+    /// others give up. 0.1 s to 1 h. Default: 10 s.
     pub silence: Duration,
     /// How long to wait until all ranks are connected, at most 30 days. Default: 60 s.
     pub join: Duration,

@@ -14,7 +14,7 @@ use super::config::Config;
 use super::endpoint::Driver;
 use super::link::{News, Receiver, send_all};
 use super::load::{Load, Share};
-use crate::error::Abort;
+use crate::error::{Abort, Loss};
 use crate::frame::Frame;
 use crate::mesh::{Event, Mesh};
 use crate::stats::{PeerStats, Stats};
@@ -30,7 +30,7 @@ pub struct QuicMesh {
     links: Vec<Option<Link>>,
     news: mpsc::Receiver<News>,
     // Keeps the channel open when the last link has ended, so that receive waits instead of failing.
-    _news: mpsc::Sender<News>,
+    sender: mpsc::Sender<News>,
     closed: bool,
     // Last: its drop waits for the connections above to say goodbye.
     driver: Driver,
@@ -47,7 +47,37 @@ struct Link {
     stats: PeerStats,
 }
 
+/// Ends a [`QuicMesh`] from another thread, while its own waits in a collective. Made by [`QuicMesh::quitter`].
+#[derive(Clone)]
+pub struct Quitter {
+    world: World,
+    connections: Vec<(Rank, Connection)>,
+    news: mpsc::Sender<News>,
+}
+
+impl Quitter {
+    /// Tells every peer that this rank leaves for `reason`, and ends what its own mesh waits for in the same way: with
+    /// [`Loss::Aborted`] that names this rank. Nothing happens if the mesh is closed already.
+    pub fn quit(&self, reason: &str) {
+        let abort = Abort { culprit: Some(self.world.rank()), reason: reason.to_owned() };
+        for (peer, connection) in &self.connections {
+            close::abort(connection, &abort, self.world.epoch());
+            // The mesh is gone if this fails, and nobody asks any more.
+            let _ = self.news.send(News::Lost(*peer, Loss::Aborted(abort.clone())));
+        }
+    }
+}
+
 impl QuicMesh {
+    /// What ends this mesh from another thread.
+    #[must_use]
+    pub fn quitter(&self) -> Quitter {
+        let connection =
+            |(rank, link): (Rank, &Option<Link>)| Some((rank, link.as_ref()?.connection.clone()));
+        let connections = self.world.ranks().zip(&self.links).filter_map(connection).collect();
+        Quitter { world: self.world, connections, news: self.sender.clone() }
+    }
+
     pub(super) fn new(driver: Driver, config: &Config, connections: Vec<Option<Connection>>) -> Self {
         let (world, silence, tuning) = (config.world, config.silence, config.tuning);
         let (sender, news) = mpsc::channel();
@@ -67,7 +97,7 @@ impl QuicMesh {
             Some(Link { connection, queue, load, sender, held: None, stats: PeerStats::default() })
         });
         let links = links.collect();
-        Self { world, silence, links, news, _news: sender, closed: false, driver }
+        Self { world, silence, links, news, sender, closed: false, driver }
     }
 
     fn link(&mut self, rank: Rank) -> Option<&mut Link> {

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gradwire_transport::quic::{Config, QuicMesh};
-use gradwire_transport::{Abort, Event, Loss, Mesh, Rank};
+use gradwire_transport::{Abort, Communicator, Event, Limits, Loss, Mesh, Operation, Rank, Tag};
 
 use crate::support::{event, frame, world};
 use crate::{grid, loss};
@@ -154,4 +154,35 @@ fn quic_names_rank_and_numbers_of_a_length_mismatch_on_both_sides() {
 #[test]
 fn a_rank_that_leaves_a_quic_mesh_is_named_by_all_others() {
     loss::a_rank_that_leaves_is_named_by_all_others(boxed);
+}
+
+#[test]
+fn a_mesh_whose_thread_waits_in_a_collective_is_ended_from_another_one_and_all_hear_why() {
+    let mut meshes = world(3, |_, _| {});
+    // It answers, and never comes.
+    let mut absent = meshes.pop().unwrap();
+    let quitter = meshes[1].quitter();
+    let barrier = |mesh: QuicMesh| {
+        thread::spawn(move || {
+            let mut communicator = Communicator::new(Box::new(mesh), Limits::default());
+            communicator.barrier(Operation { step: 1, tag: Tag(0) }).unwrap_err()
+        })
+    };
+    let waiting: Vec<_> = meshes.into_iter().map(barrier).collect();
+    // So that both wait already, most of the time; the errors are the same if not.
+    thread::sleep(Duration::from_millis(50));
+    let due = Abort { culprit: Some(Rank(1)), reason: "was interrupted".into() };
+    quitter.quit(&due.reason);
+    for error in waiting.into_iter().map(|thread| thread.join().unwrap()) {
+        assert_eq!(error.culprit(), Some(Rank(1)), "{error}");
+        assert!(error.to_string().contains("rank 1 was interrupted"), "{error}");
+    }
+    let heard = loop {
+        match event(&mut absent) {
+            Event::Lost(Rank(1), loss) => break loss,
+            Event::Lost(..) | Event::Frame(..) => {}
+            Event::Room(_) | Event::Timeout => unreachable!(),
+        }
+    };
+    assert_eq!(heard, Loss::Aborted(due));
 }

@@ -28,9 +28,9 @@ const IN_SOFTWARE: usize = 1 << 20;
 /// average. The copy moves as many as encode. Without options it takes about a minute on 2 cores.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Elements of a gradient, as in 1000, 16M or 64Mi; at most what one dispatch takes
+    /// Elements of a gradient, as in 1000, 16M or 64Mi; at most 1Gi, and on an adapter what one dispatch takes
     /// [default: 64Mi on a GPU, 8Mi on the CPU, 1Mi on a software adapter].
-    #[arg(long, value_name = "COUNT", value_parser = size::parse)]
+    #[arg(long, value_name = "COUNT", value_parser = elements)]
     elements: Option<usize>,
     /// Codec to measure, or one with parameters as in `loco:decay=0`; repeatable [default: every codec].
     #[arg(long, value_name = CODEC, value_parser = parse_codec)]
@@ -145,6 +145,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         crate::say::print(report)
     }
+}
+
+/// More would be terabytes by a slip of the hand.
+fn elements(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1 << 30;
+    let count = size::parse(text)?;
+    if count > MOST { Err(format!("{count} elements, must be at most 1Gi")) } else { Ok(count) }
 }
 
 fn parse_codec(text: &str) -> Result<Codec, String> {

@@ -2,32 +2,42 @@
 //!
 //! Names end in their unit; `_total` only grows. Every series has the label `rank`, those of a peer also `peer`.
 
-use std::net::SocketAddr;
+mod http;
+
+use std::fmt::Display;
+use std::net::{SocketAddr, TcpListener};
 
 use gradwire::transport::{PeerStats, Rank, Stats};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::event::Step;
 use crate::failure::Failure;
 
+/// Steps after which what was recorded is summed up, and its memory freed: nobody may ever ask.
+const UPKEEP: u64 = 64;
+
 /// The numbers of one rank, served until the process ends.
 pub(super) struct Metrics {
     rank: Rank,
+    recorder: PrometheusHandle,
     /// What every peer had received and sent when the last step ended.
     before: Vec<PeerStats>,
 }
 
 impl Metrics {
-    /// Serves at `address`, over HTTP, whatever the path.
+    /// Serves at `address`, over HTTP, at `/metrics`.
     pub(super) fn serve(address: SocketAddr, rank: Rank) -> Result<Self, Failure> {
-        PrometheusBuilder::new()
-            .with_http_listener(address)
+        let failed = |error: &dyn Display| Failure::Work(format!("--metrics {address}: {error}"));
+        let listener = TcpListener::bind(address).map_err(|error| failed(&error))?;
+        let recorder = PrometheusBuilder::new()
             .add_global_label("rank", rank.to_string())
-            .install()
-            .map_err(|error| Failure::Work(format!("--metrics {address}: {error}")))?;
+            .install_recorder()
+            .map_err(|error| failed(&error))?;
+        let served = recorder.clone();
+        http::serve(listener, move || served.render()).map_err(|error| failed(&error))?;
         describe();
-        Ok(Self { rank, before: Vec::new() })
+        Ok(Self { rank, recorder, before: Vec::new() })
     }
 
     /// After every step.
@@ -54,6 +64,9 @@ impl Metrics {
         counter!("gradwire_saturated_codes_total").increment(step.saturated);
         counter!("gradwire_nonfinite_elements_total").increment(step.nonfinite);
         counter!("gradwire_residual_resets_total").increment(step.reset.into());
+        if step.step.is_multiple_of(UPKEEP) {
+            self.recorder.run_upkeep();
+        }
         self.before.resize(stats.peers.len(), PeerStats::default());
         let elapsed = seconds.sum();
         for (peer, (now, before)) in stats.peers.iter().zip(&mut self.before).enumerate() {
@@ -127,7 +140,7 @@ fn describe() {
     describe_gauge!(
         "gradwire_peer_deadline_seconds",
         Unit::Seconds,
-        "How long the peer may make no progress before the run ends."
+        "How long the peer may answer and yet make no progress in a collective before the run ends; silence has --deadline."
     );
     describe_gauge!(
         "gradwire_peer_goodput_bytes_per_second",

@@ -150,9 +150,14 @@ fn entries(path: &Path) -> Result<u32, Failure> {
     match Peers::load(path, MAX_WORLD_SIZE) {
         Ok(_) => Ok(MAX_WORLD_SIZE),
         Err(PeersError::Missing { rank: Rank(rank), .. }) => {
-            let whole = Peers::load(path, rank).is_ok();
-            let why = format!("{}: rank {rank} is missing", path.display());
-            if whole && rank > 0 { Ok(rank) } else { Err(Failure::Usage(why)) }
+            match Peers::load(path, rank) {
+                Ok(_) if rank > 0 => Ok(rank),
+                // There are entries of later ranks, or none at all.
+                Ok(_) | Err(PeersError::Outside { .. }) => {
+                    Err(Failure::Usage(format!("{}: rank {rank} is missing", path.display())))
+                }
+                Err(error) => Err(in_peers(path, &error)),
+            }
         }
         Err(error) => Err(in_peers(path, &error)),
     }

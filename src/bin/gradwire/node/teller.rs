@@ -32,6 +32,8 @@ struct Story {
     tally: Tally,
     resets: u64,
     announced: bool,
+    /// Whether there are some.
+    sites: bool,
 }
 
 /// What `node --json` prints: one entry of `runs` in report.json, as far as this rank took part in it.
@@ -46,6 +48,11 @@ struct NodeRun<'a> {
 impl Teller {
     pub(super) fn new(args: &Args) -> Self {
         Self { to_parent: args.report_to_parent, json: args.json, trouble: None, story: None }
+    }
+
+    /// Refuses an `--out` that could not be written into.
+    pub(super) fn check(&self, args: &Args) -> Result<(), Failure> {
+        args.out.as_deref().filter(|_| !self.to_parent).map_or(Ok(()), Output::try_out)
     }
 
     /// From here on there is a run to tell about; makes the folder `--out`.
@@ -63,6 +70,7 @@ impl Teller {
             tally: Tally::new(args.codec, &args.codec.short(), job.scale == ScaleArg::Auto, 1),
             resets: 0,
             announced: false,
+            sites: job.sites.inner().is_some(),
         });
         Ok(())
     }
@@ -74,8 +82,11 @@ impl Teller {
             let _ = std::io::stdout().write_all(line.as_bytes());
         } else if let Some(story) = &mut self.story
             && let Err(failure) = story.take(&event)
+            && self.trouble.is_none()
         {
-            self.trouble.get_or_insert(failure);
+            // At once: the run goes on, and someone may make room for its model.
+            note!("rank {}: {failure}; the run goes on, but will end as failed", story.rank);
+            self.trouble = Some(failure);
         }
     }
 
@@ -116,11 +127,19 @@ impl Story {
             return crate::say::print(serde_json::to_string(&node).map_err(Failure::work)?);
         }
         let (score, value) = run.score.show();
+        let between = if self.sites {
+            format!(", {} between sites", summary::bytes(run.bytes.wan_packets))
+        } else {
+            String::new()
+        };
+        let owned = run.nodes.first().map_or(0, |node| node.owned);
         crate::say::print(format_args!(
-            "rank: {} of {}\nsteps: {}, {} in all, {} each\nloss: {} in the first step, {} in the last (batches of \
-             this rank)\nevaluation: loss {}, {score} {value}\nsent: {} of gradients, {} by UDP\nparameters_blake3: {}",
+            "rank: {} of {}, owns {} parameters\nsteps: {}, {} in all, {} each\nloss: {} in the first step, {} in the last \
+             (batches of this rank)\nevaluation: loss {}, {score} {value}\nsent: {} of gradients, {} of parameters{between}, \
+             {} by UDP\nparameters_blake3: {}",
             self.rank,
             self.world_size,
+            summary::grouped(owned),
             summary::grouped(self.steps),
             summary::seconds(run.seconds.total),
             summary::seconds(run.seconds.step_median),
@@ -128,6 +147,7 @@ impl Story {
             summary::loss(run.loss.last),
             summary::loss(run.loss.eval),
             summary::bytes(run.bytes.gradient_packets),
+            summary::bytes(run.bytes.parameter_packets),
             summary::bytes(run.bytes.udp),
             run.parameters_blake3
         ))

@@ -146,7 +146,7 @@ mod tests {
     fn run(codec: CodecInfo, gradient_packets: u64) -> Run {
         Run {
             codec,
-            nodes: vec![Node { rank: 0, backend: "gpu".into(), adapter: Some(EVIL.into()) }],
+            nodes: vec![Node { rank: 0, backend: "gpu".into(), adapter: Some(EVIL.into()), owned: 1 }],
             loss: Loss { first: 1.0, last: f64::NAN, eval: 0.1 },
             score: ScoreField::Accuracy { eval_accuracy: 1.0 },
             bytes: Bytes {
@@ -182,6 +182,7 @@ mod tests {
                 nodes,
                 sites: Vec::new(),
                 inner_codec: None,
+                shares: "equal".into(),
                 deadline_seconds: 10.0,
                 data: Some(DataFile { file: EVIL.into(), bytes: Some(1) }),
             },

@@ -62,6 +62,9 @@ impl Tally {
             *sum += f64::from(step.loss);
             *count += 1;
         }
+        if let Some(node) = self.nodes.iter_mut().find(|node| node.rank == step.rank) {
+            node.owned = step.owned;
+        }
         self.stages += step.seconds;
         self.step_seconds.push(step.seconds.sum());
         self.packets += step.bytes;

@@ -13,15 +13,15 @@ use crate::failure::Failure;
 pub(crate) struct Output {
     folder: PathBuf,
     steps: BufWriter<File>,
+    /// Whether there was a step.
+    begun: bool,
 }
 
 impl Output {
-    /// Refuses a folder with a run in it, finished or not: nothing is written over, not even what a failure left.
+    /// Refuses a folder with files of a run in it, finished or not: nothing is written over, not even what a failure left.
     pub(crate) fn check(folder: &Path) -> Result<(), Failure> {
-        if ["report.json", "steps.jsonl"].iter().any(|name| folder.join(name).exists()) {
-            return Err(holds_a_run(folder));
-        }
-        Ok(())
+        let there = FILES.iter().any(|name| folder.join(name).symlink_metadata().is_ok());
+        if there { Err(holds_a_run(folder)) } else { Ok(()) }
     }
 
     /// Makes `folder` and an empty steps.jsonl in it. Of two runs that try this at once, one succeeds.
@@ -34,7 +34,12 @@ impl Output {
             ErrorKind::AlreadyExists => holds_a_run(&folder),
             _ => Failure::file(&path, error),
         })?;
-        Ok(Self { folder, steps: BufWriter::new(steps) })
+        Ok(Self { folder, steps: BufWriter::new(steps), begun: false })
+    }
+
+    /// Finds out whether [`create`](Self::create) would do, and leaves nothing but the folder.
+    pub(crate) fn try_out(folder: &Path) -> Result<(), Failure> {
+        Self::create(folder).map(drop)
     }
 
     /// Appends one line: the step, with the codec of its run.
@@ -45,6 +50,7 @@ impl Output {
             #[serde(flatten)]
             step: &'a Step,
         }
+        self.begun = true;
         serde_json::to_writer(&mut self.steps, &Line { codec, step })
             .map_err(std::io::Error::from)
             .and_then(|()| self.steps.write_all(b"\n"))
@@ -56,16 +62,40 @@ impl Output {
         self.steps.flush().map_err(|error| Failure::file(&self.path("steps.jsonl"), error))
     }
 
-    /// Writes one file of the run, replacing an older one.
+    /// Writes one file of the run.
     pub(crate) fn file(&self, name: &str, content: &[u8]) -> Result<(), Failure> {
-        let path = self.path(name);
-        fs::write(&path, content).map_err(|error| Failure::file(&path, error))
+        write_whole(&self.path(name), content)
     }
 
     /// Where a file of this run is.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
+}
+
+impl Drop for Output {
+    /// A run without a step leaves nothing, so that the same command can be given again.
+    fn drop(&mut self) {
+        if !self.begun {
+            // It was made here, and is empty; there is nobody to tell.
+            let _ = fs::remove_file(self.folder.join("steps.jsonl"));
+        }
+    }
+}
+
+/// What a run leaves.
+const FILES: [&str; 4] = ["report.json", "steps.jsonl", "report.html", "model.safetensors"];
+
+/// Writes a file that is there as a whole or not at all: a full disk leaves no half of one under its name.
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    fs::write(&part, content).and_then(|()| fs::rename(&part, path)).map_err(|error| {
+        // Of what could not be written nothing is of use; there is no more to say if it stays.
+        let _ = fs::remove_file(&part);
+        Failure::file(path, error)
+    })
 }
 
 fn holds_a_run(folder: &Path) -> Failure {
@@ -85,10 +115,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
         let made = thread::scope(|scope| {
-            let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| Output::create(&run).is_ok())).collect();
-            tries.into_iter().map(|each| each.join().unwrap()).filter(|made| *made).count()
+            let tries: Vec<_> = (0..8).map(|_| scope.spawn(|| Output::create(&run).ok())).collect();
+            tries.into_iter().filter_map(|each| each.join().unwrap()).collect::<Vec<_>>()
         });
-        assert_eq!(made, 1);
+        assert_eq!(made.len(), 1);
         assert!(Output::check(&run).is_err() && Output::check(folder.path()).is_ok());
+        drop(made);
+        assert!(Output::check(&run).is_ok(), "there was no step");
     }
 }

@@ -40,11 +40,11 @@ impl Progress {
         }
         if self.bar.is_hidden() {
             if let Some(line) = milestone::line(step.step, self.steps, step.loss) {
-                note!("{}: {line}", self.codec);
+                note!("{}: {line} on rank 0", self.codec);
             }
             return;
         }
-        self.bar.set_message(format!("loss {}", summary::loss(step.loss.into())));
+        self.bar.set_message(format!("loss {} on rank 0", summary::loss(step.loss.into())));
         self.bar.set_position(step.step);
     }
 

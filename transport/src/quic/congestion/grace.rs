@@ -21,6 +21,7 @@ impl ControllerFactory for WithGrace {
             mtu: mtu.into(),
             sent: now,
             round_trip: Duration::ZERO,
+            beyond: 0,
         })
     }
 }
@@ -41,6 +42,8 @@ struct Graced {
     /// When something was sent last.
     sent: Instant,
     round_trip: Duration,
+    /// Packets beyond the window since the last acknowledgement.
+    beyond: u32,
 }
 
 /// An acknowledgement is owed within 25 ms (RFC 9000, 18.2: the default of `max_ack_delay`).
@@ -53,6 +56,9 @@ const OFTEN: Duration = Duration::from_millis(1);
 const BEYOND: u32 = 8;
 const BEYOND_SHARE: u64 = 16;
 
+/// Where nothing is acknowledged, each of them comes twice as late as the one before, up to this.
+const SELDOM: Duration = Duration::from_millis(500);
+
 impl Graced {
     /// The window at `now`: one packet more than is under way, if nothing was sent for so long that acknowledgements may be late.
     fn window_at(&self, now: impl FnOnce() -> Instant) -> u64 {
@@ -61,17 +67,21 @@ impl Graced {
             return u64::MAX;
         }
         let window = self.inner.window();
-        let full = self.in_flight.saturating_add(self.mtu) >= window;
-        if full && now().saturating_duration_since(self.sent) >= self.patience(window) {
+        if self.is_full() && now().saturating_duration_since(self.sent) >= self.patience(window) {
             return self.in_flight.saturating_add(self.mtu + 1);
         }
         window
     }
 
+    fn is_full(&self) -> bool {
+        self.in_flight.saturating_add(self.mtu) >= self.inner.window()
+    }
+
     /// How long a full window keeps everything back.
     fn patience(&self, window: u64) -> Duration {
         let packets = u32::try_from(window / (BEYOND_SHARE * self.mtu).max(1)).unwrap_or(u32::MAX);
-        (self.round_trip / packets.clamp(1, BEYOND)).clamp(OFTEN, OWED)
+        let first = (self.round_trip / packets.clamp(1, BEYOND)).clamp(OFTEN, OWED);
+        first.saturating_mul(2u32.saturating_pow(self.beyond)).min(SELDOM)
     }
 }
 
@@ -93,6 +103,7 @@ fn graced(connection: &Connection) -> Option<Box<Graced>> {
 
 impl Controller for Graced {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.beyond = if self.is_full() { self.beyond.saturating_add(1) } else { 0 };
         self.in_flight = self.in_flight.saturating_add(bytes);
         self.sent = now;
         self.inner.on_sent(now, bytes, last_packet_number);
@@ -104,7 +115,7 @@ impl Controller for Graced {
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
-        self.in_flight = in_flight;
+        (self.in_flight, self.beyond) = (in_flight, 0);
         self.inner.on_end_acks(now, in_flight, app_limited, largest);
     }
 
@@ -162,8 +173,15 @@ mod tests {
         assert_eq!(graced.window_at(|| late), full + MTU + 1, "one packet");
         graced.on_sent(late, MTU, 2);
         assert_eq!(graced.window_at(|| late), full, "and no other one");
-        let last = late + Duration::from_millis(14);
-        assert_eq!(graced.window_at(|| last), full + 2 * MTU + 1, "until it is late again");
+        let [early, last] = [26, 28].map(|milliseconds| late + Duration::from_millis(milliseconds));
+        assert_eq!(graced.window_at(|| early), full, "twice as late, as nothing was acknowledged");
+        assert_eq!(graced.window_at(|| last), full + 2 * MTU + 1, "until then");
+        graced.on_end_acks(last, full, false, None);
+        assert_eq!(
+            graced.window_at(|| late + Duration::from_millis(14)),
+            full + MTU + 1,
+            "as soon as at first"
+        );
         graced.on_congestion_event(last, start, false, full);
         assert_eq!(graced.window_at(|| last), full, "there is room");
     }

@@ -74,7 +74,7 @@ impl fmt::Display for Link {
         let measured = &self.measured;
         write!(
             f,
-            "the link: {:.1} Mbit/s, {:.2} ms there and back, {:.3} % lost, {:.3} % dropped by full queues, {:.2} % late (at most {:.1} ms)",
+            "the emulator: up to {:.1} Mbit/s, {:.2} ms there and back, {:.3} % lost, {:.3} % dropped by full queues, {:.2} % late (at most {:.1} ms)",
             measured.rate_bit_s / 1e6,
             measured.rtt_s * 1e3,
             measured.loss * 100.0,

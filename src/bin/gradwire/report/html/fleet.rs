@@ -122,6 +122,9 @@ pub(super) fn settings(out: &mut String, report: &Report) {
         let sizes: Vec<String> = settings.sites.iter().map(ToString::to_string).collect();
         list.push(("sites", format!("{} nodes, {inner} inside", sizes.join(", "))));
     }
+    if settings.shares != "equal" {
+        list.push(("shares", settings.shares.clone()));
+    }
     if let Some(data) = &settings.data {
         let size = data.bytes.map_or_else(String::new, |count| format!(", {}", bytes(count)));
         list.push(("data", format!("{}{size}", data.file)));
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn equal_nodes_share_a_row_wherever_they_stand() {
-        let node = |rank: u32, backend: &str| Node { rank, backend: backend.into(), adapter: None };
+        let node = |rank: u32, backend: &str| Node { rank, backend: backend.into(), adapter: None, owned: 1 };
         let nodes: Vec<Node> =
             ["cpu", "cpu", "gpu", "cpu", "gpu"].into_iter().zip(0..).map(|(b, r)| node(r, b)).collect();
         let rows: Vec<(&str, String)> =
