@@ -1,8 +1,10 @@
 //! A checkpoint that somebody has changed.
 //!
-//! Holds: one that is taken is there as it was given, and the next step runs; one that is refused changes nothing.
+//! Holds: one that is taken is there as it was given, and the next step runs, or says that a number has overflowed where some
+//! were that large; one that is refused changes nothing.
 
-use gradwire::sync::{Checkpoint, Synchronizer};
+use gradwire::sync::packet::PacketError;
+use gradwire::sync::{Checkpoint, SyncError, Synchronizer};
 use gradwire_transport::{Communicator, Limits, memory as mesh};
 
 use super::fleet;
@@ -41,8 +43,12 @@ fn restore(recipe: &mut Recipe<'_>) {
         Ok(()) => {
             assert!(read(&mut second) == changed, "what was taken is there");
             parameters.copy_from_slice(&changed.parameters);
-            if let Err(error) = second.step(&gradient, 3, 0.01, &mut parameters) {
-                panic!("no step after a checkpoint that was taken: {error}");
+            match second.step(&gradient, 3, 0.01, &mut parameters) {
+                Ok(_) => {}
+                // As in a run that diverges: the update of LAMB overflows.
+                Err(SyncError::Packet { source: PacketError::Norm { found }, .. })
+                    if !found.is_finite() && largest(&changed) > 1e20 => {}
+                Err(error) => panic!("no step after a checkpoint that was taken: {error}"),
             }
         }
         Err(error) => {
@@ -50,6 +56,13 @@ fn restore(recipe: &mut Recipe<'_>) {
             assert!(read(&mut second) == fresh, "what was refused changes nothing: {error}");
         }
     }
+}
+
+/// The largest magnitude of all parameters, momenta and moments.
+fn largest(checkpoint: &Checkpoint) -> f32 {
+    let Checkpoint { parameters, momentum, optimizer, .. } = checkpoint;
+    let all = [parameters, momentum].into_iter().chain(&optimizer.vectors).flatten();
+    all.fold(0.0, |largest, number| number.abs().max(largest))
 }
 
 fn change(recipe: &mut Recipe<'_>, checkpoint: &mut Checkpoint) {
