@@ -38,8 +38,8 @@ pub(super) fn traffic(out: &mut String, report: &Report) {
             Total::Frames => "bytes of frames",
         };
         text += &format!(
-            " {first} sent {} gradient bytes than {second}, but {} {what} in all: the new parameters travel as f32 \
-             with either codec today.",
+            " Of {first}, gradient bytes are {} {second}, {what} in all {} {second}: the new parameters travel as f32 with \
+             either codec today.",
             times(gradients),
             times(all)
         );
