@@ -76,14 +76,18 @@ fn exchange(recipe: &mut Recipe<'_>) {
             }
             1 => {
                 let from = Rank(recipe.u32() % (size + 1));
-                let loss = if recipe.u8().is_multiple_of(2) {
-                    Loss::Closed
-                } else {
-                    Loss::Aborted(Abort { culprit: Some(Rank(recipe.u32())), reason: "its reason".into() })
+                let blamed = (!recipe.u8().is_multiple_of(2)).then(|| Rank(recipe.u32()));
+                let loss = match blamed {
+                    None => Loss::Closed,
+                    culprit => Loss::Aborted(Abort { culprit, reason: "its reason".into() }),
                 };
-                let complete = messages.get(from.index()).is_none_or(|it| it.seen.iter().all(|seen| *seen));
+                let waits = |rank: Rank| {
+                    let message = messages.get(rank.index()).filter(|_| rank != world.rank());
+                    message.is_some_and(|it| !it.seen.iter().all(|seen| *seen))
+                };
+                let due = waits(from) || (world.contains(from) && blamed.is_some_and(waits));
                 let ended = exchange.handle_loss(from, loss).is_err();
-                assert_eq!(ended, !complete && from != world.rank(), "the loss of {from:?}");
+                assert_eq!(ended, due, "the loss of {from:?}, which blames {blamed:?}");
             }
             _ => feed(recipe, &mut exchange, now, &world, piece, &mut messages),
         }
